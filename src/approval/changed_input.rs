@@ -1,4 +1,24 @@
 //! [`EditableInput`]: what an approver may change of an input. [`ChangedInput`]: both versions of it.
+//!
+//! # An approver may change the input
+//!
+//! The record holds what may change (`editable`), and the decision holds the changed input. So one claim binds
+//! both, a repetition cannot bring a third version, and the first outcome stands. The rule is in the claim itself;
+//! the check of the change, schema and permissions are asked before it. The check gets both inputs, and the
+//! original one is the record's: "may lower the amount, not raise it" cannot be said about the changed one alone,
+//! and a history that shows another original changes nothing. A changed input is also checked before anything of
+//! the request is stored, because a person who has mistyped needs the reason, and the question must stay open. A
+//! request that is checked and then finds another state is rejected as any other.
+//!
+//! The approval id does not bind `editable`: the record is the server's own. Stateless approvals have no record
+//! that keeps a changed input, so they refuse such tools when they are created.
+//!
+//! No chunk replaces the input of a call without taking its approval, except `tool-input-available` in the call's
+//! own step, directly followed by the output. So the translator keeps the changed input
+//! (`AgentEvent::InputChanged`) until the first output of the call, and leaves it out in a later step:
+//! `data-approval` holds both versions in any case. The stored message holds the changed input in the call. The
+//! model reads its own input in the call, and the changed one with the result, because a provider may verify its
+//! own call.
 
 use std::collections::BTreeMap;
 use std::fmt;

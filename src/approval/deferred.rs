@@ -12,8 +12,8 @@ use crate::json::Json;
 /// What happened to the tool calls without a result at the end of the previous response: approved,
 /// denied, executed by the client, still pending, or superseded.
 ///
-/// They come from [`ResumePlan::settle`](super::ResumePlan::settle) or
-/// [`Redemption::settle`](super::Redemption::settle), or from [`DeferredToolResults::builder`] if
+/// They come from `Approvals::run`, from `ChatApprovals::resolve` or from
+/// [`ResumePlan::settle`](super::ResumePlan::settle), or from [`DeferredToolResults::builder`] if
 /// the host itself decides. The results can be serialized and kept in a store. They are trusted:
 /// everything that can write to that store can approve tool calls.
 #[derive(Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -115,8 +115,7 @@ fn default_true() -> bool {
 #[non_exhaustive]
 pub enum DeferredOutcome {
     /// The user approved the call, and the tool must run. `ChatApprovals::resolve` runs it itself.
-    /// After [`ResumePlan::settle`](super::ResumePlan::settle) or
-    /// [`Redemption::settle`](super::Redemption::settle) the host must run it.
+    /// After [`ResumePlan::settle`](super::ResumePlan::settle) the host must run it.
     Approved {
         /// The input from the host's own record.
         input: Json,

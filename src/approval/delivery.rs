@@ -2,6 +2,17 @@
 //!
 //! The events are a function of the record. So the record needs no list of them, and none can be lost or
 //! invented.
+//!
+//! # The events of a request are a function of its record
+//!
+//! A record was requested, then decided or closed, and then its call has an outcome. So what a notifier gets is
+//! computed from the record (`ApprovalEvent::all_of`), and the record only counts how many events were delivered.
+//! No event can be lost or invented, whatever crashes, and an event costs no write of its own until it is
+//! delivered. A record with an undelivered event is in one more list, by the time from which it may be delivered. A
+//! server leases an event by a swap of the record, delivers it, and counts it by another swap. What is not
+//! delivered is due again after 30 seconds, then after twice the time, up to an hour, so that a receiver that is
+//! down keeps no others waiting. Two operations of the ledger at once serve all deliveries of a server: the ledger
+//! serves streams, too. If a clock is set back by more than a minute, events wait until it has caught up.
 
 use std::time::Duration;
 

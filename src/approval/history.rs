@@ -1,10 +1,19 @@
 //! What a client's history says about its tool calls: approval requests, approval responses and
 //! results. None of it is verified.
+//!
+//! # What a client says has no accessor for an input
+//!
+//! An adapter that reads the history finds a tool part with an approval and an input, and the shortest program
+//! executes the input. So the types of what a client says (`UnverifiedApprovalResponse` and its siblings) have no
+//! such accessor, and the input is on the claim. The history serializes as before, because tools that only show it
+//! need it.
 
 use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
+#[cfg(feature = "approvals")]
+use super::{ChangedInput, canonical_json::is_same_value};
 use crate::id::{ApprovalId, MessageId, ToolCallId};
 use crate::json::Json;
 use crate::message::{
@@ -73,6 +82,26 @@ pub struct UnverifiedApprovalResponse {
     /// Whether the provider executes the tool.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub provider_executed: bool,
+}
+
+#[cfg(feature = "approvals")]
+impl UnverifiedApprovalResponse {
+    /// Whether the client names this call, as the stored message holds it. A page may still hold the input
+    /// from before the approver changed it.
+    pub fn is_of(&self, part: &ToolPart, message: &UiMessage) -> bool {
+        let is_same_input = match (&self.input, part.input()) {
+            (Some(sent), Some(stored)) => {
+                let is_original = |input: ChangedInput| is_same_value(sent, &input.original);
+                is_same_value(sent, stored)
+                    || ChangedInput::of_call(message, part).is_some_and(is_original)
+            }
+            (sent, _) => sent.is_none(),
+        };
+        part.approval_id() == Some(&self.approval_id)
+            && part.tool_call_id == self.tool_call_id
+            && part.tool_name == self.tool_name
+            && is_same_input
+    }
 }
 
 /// A tool result that the client's history holds. Nothing of it is verified: the client may have
@@ -269,4 +298,55 @@ pub(super) fn assistant_index(messages: &[UiMessage], message: &UiMessage) -> Op
 
 fn assistants(messages: &[UiMessage]) -> impl DoubleEndedIterator<Item = (usize, &UiMessage)> {
     messages.iter().enumerate().filter(|(_, message)| message.role == Role::Assistant)
+}
+
+#[cfg(all(test, feature = "approvals"))]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_response_is_of_a_call_if_id_approval_tool_and_input_are_the_same() {
+        let message = |part: Value| {
+            let message = json!({"id": "m", "role": "assistant", "parts": [part, {
+                "type": "data-approval", "id": "call",
+                "data": {"originalInput": {"n": 0}, "changedInput": {"n": 1}},
+            }, {
+                "type": "data-other", "id": "call", "data": {"originalInput": {"n": 7}, "changedInput": {"n": 1}},
+            }]});
+            UiMessage::parse(&message.to_string()).unwrap()
+        };
+        let call = json!({
+            "type": "tool-send", "toolCallId": "call", "state": "approval-responded",
+            "input": {"n": 1}, "approval": {"id": "approval", "approved": true},
+        });
+        let with = |field: &str, value: Value| {
+            let mut call = call.clone();
+            call[field] = value;
+            call
+        };
+        let sent = |part: Value| {
+            let message = message(part);
+            let part = message.tool_parts().next().unwrap();
+            let ToolState::ApprovalResponded { approval, .. } = &part.state else {
+                panic!("{part:?}")
+            };
+            approval_response(part, approval)
+        };
+        let stored = message(call.clone());
+        let part = stored.tool_parts().next().unwrap();
+        for (part_sent, is_of) in [
+            (call.clone(), true),
+            // A page may hold the input from before it was changed.
+            (with("input", json!({"n": 0})), true),
+            (with("input", json!({"n": 7})), false),
+            (with("input", json!({"n": 2})), false),
+            (with("toolCallId", json!("other")), false),
+            (with("type", json!("tool-other")), false),
+            (with("approval", json!({"id": "other", "approved": true})), false),
+        ] {
+            assert_eq!(sent(part_sent.clone()).is_of(part, &stored), is_of, "{part_sent}");
+        }
+    }
 }

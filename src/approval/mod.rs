@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! NewApprovalRequest ──▶ ApprovalRecord ──▶ ApprovalId ──▶ client ──▶ messages ──▶ ResumePlan
-//!                        │ stored in the ledger                                        │ redeem
-//!                        └────────▶ claim, deny ◀── LedgerRequest ── Redemption ◀──────┘
-//!                                        └── LedgerResponse ──▶ DeferredToolResults ──▶ agent
+//!                        │ stored in the ledger                                        │ judge
+//!                        └────────▶ deny, lapse, claim ◀── Step ── Verdict ◀───────────┘
+//!                                        └── outcome_of ──▶ DeferredToolResults ──▶ agent
 //! ```
 //!
 //! A client sends its approval responses inside the tool parts of the chat history, and a client
@@ -19,8 +19,8 @@
 //! - The [rules of the ledger](Transition) let an approval claim the record once, before the tool
 //!   runs. The record keeps the outcome, and every repetition of the approval gets that outcome.
 //!
-//! [`Redemption`] combines the three: it lists the records to load and the requests to the ledger,
-//! and returns the result of each approval response. All rejections look the same to the client, for
+//! `judge` combines the three: it says of each approval response whether it is refused, or which step of
+//! its record the ledger takes. `outcome_of` is the outcome after that step. All rejections look the same to the client, for
 //! every reason. A rejected response does not change the record: a valid response can still follow,
 //! and the chat can continue. A denial needs no proof, because it runs nothing.
 //!
@@ -37,13 +37,14 @@ mod delivery;
 mod ids;
 mod hidden_characters;
 mod history;
+#[cfg(feature = "approvals")]
+mod judge;
 mod key_ring;
 mod new_request;
 mod outer_call;
 mod pending_call;
 mod principal;
 mod record;
-mod redeem;
 #[cfg(feature = "approvals")]
 mod reopen;
 mod resume;
@@ -76,7 +77,6 @@ pub use self::record::{
     ApprovalRecord, ApprovalState, ApprovalStatus, Claim, NoticeDelivery, OnNewMessage,
     RecordedDecision, RevocationReason, ToolOutcome,
 };
-pub use self::redeem::{LedgerAction, LedgerRequest, LedgerResponse, Redemption, RejectedResponse};
 pub use self::resume::{ApprovalDecision, ResumePlan};
 #[cfg(feature = "approvals")]
 pub use self::resumed_call::ResumedCall;

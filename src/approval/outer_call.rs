@@ -1,4 +1,21 @@
 //! [`OuterCall`]: the call inside which an approval is requested, and the state from which it goes on.
+//!
+//! # A call can be made inside another one
+//!
+//! The tool of a call may be an agent. What that agent needs an approval for, the chat asks for: the call inside is
+//! a part of the chat's message, with the id of the outer call in its provider metadata and the names of the agents
+//! in its record and in `data-approval`. It stands in a step of its own, because a client sends its answers when
+//! all calls of the last step have one, and the outer call has none. So a call that may ask does not run beside
+//! calls that wait. The tool of the outer call ends with its state (`ToolEvent::Suspended`), which the ledger keeps
+//! in the first record of the calls inside: the question and the state are one insertion, every store has both, and
+//! no client sees the state. The record also binds tool and input of the outer call. A call inside is claimed and
+//! executed like every other one; only its tool is found among the inner tools.
+//!
+//! When all of them have results, the run that reads them takes the state from the ledger, once, with the results
+//! as the ledger has them, and starts the tool again before it calls the model. In the log this run is in a step
+//! from its entry `Step` on, although nothing is emitted yet: if its server is lost then, it is not known what the
+//! tool has done. Before that the call waits, whatever happens to runs. The model of the chat reads the outer call
+//! alone. A newer message closes the calls inside, and ends the outer one.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,20 @@
 //! [`PendingToolCall`]: a tool call without a result, in the host's own record.
+//!
+//! # A client reads the input of its call once the call is approved
+//!
+//! A client executes a call of its own when it reads `tool-input-available` (`onToolCall`). So a call that the
+//! client is to execute is announced when it is decided, and one that needs an approval has only a streamed input
+//! until then: the real client takes that, and shows the question with the input. The outcome of the approved call
+//! in the ledger is `ToolOutcome::HandedToClient`: what runs on the server is nothing, and `tool-input-available`
+//! goes out before the first `start-step`, where it changes the part of the call. From then on the call is one of
+//! the client, in the stored message as well: its approval stays in `data-approval`, because validators refuse an
+//! input with an answered approval. An output counts only then, so nothing that a client claims is one before the
+//! approval. A page that repeats the approval is given the call again, and so is every page that reads the live
+//! answer. A replay of a stored message writes `tool-input-available` only for a call that the message holds as
+//! `input-available`: the input of every other call is written as a streamed one. A newer message ends a call that
+//! waits for its client with an unknown outcome, because the client may have executed it. The tools that a request
+//! defines are not those of a server, so the approval is bound to the name, and the request that answers does not
+//! have to define the tool again. If the agent has a tool with that name by then, the approval is revoked.
 
 use serde::{Deserialize, Serialize};
 

@@ -9,7 +9,8 @@ use super::new_request::default_description;
 use super::token::Token;
 use super::{
     ApprovalRecord, ApprovalState, CanonicalJson, DefinitionDigest, EditableInput,
-    InexactInputError, KeyRing, OnNewMessage, Principal, UnixMillis,
+    InexactInputError, KeyRing, OnNewMessage, Principal, UnixMillis, UnverifiedApprovalRequest,
+    UnverifiedApprovalResponse,
 };
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
 use crate::json::{Format, Json};
@@ -38,7 +39,27 @@ pub(super) struct KnownFacts {
     pub(super) decided_by_others: bool,
 }
 
-impl SentCall<'_> {
+impl<'a> SentCall<'a> {
+    pub(super) fn answered(response: &'a UnverifiedApprovalResponse) -> Self {
+        SentCall {
+            approval_id: &response.approval_id,
+            tool_call_id: &response.tool_call_id,
+            tool_name: &response.tool_name,
+            input: response.input.as_ref(),
+            provider_executed: response.provider_executed,
+        }
+    }
+
+    pub(super) fn requested(request: &'a UnverifiedApprovalRequest) -> Self {
+        SentCall {
+            approval_id: &request.approval_id,
+            tool_call_id: &request.tool_call_id,
+            tool_name: &request.tool_name,
+            input: request.input.as_ref(),
+            provider_executed: request.provider_executed,
+        }
+    }
+
     /// Makes the record again. Returns `None` unless its approval id was sealed for exactly this
     /// record.
     pub(super) fn reopen(

@@ -23,8 +23,8 @@ use crate::message::{Role, ToolState, UiMessage};
 
 /// The open tool calls of a client's history: approvals, denials, outputs and pending requests.
 ///
-/// The plan only reads the history and verifies nothing. [`settle`](Self::settle) or
-/// [`redeem`](Self::redeem) checks the contents.
+/// The plan only reads the history and verifies nothing. [`settle`](Self::settle), `Approvals::run` or
+/// `ChatApprovals::resolve` checks the contents.
 ///
 /// ```
 /// use ui_message_stream::Json;
@@ -243,7 +243,7 @@ impl ResumePlan {
     ///
     /// Another page may have sent that message, so that the history of this request does not hold
     /// it. An approval of a call in such a message then arrives after a newer message, and lapses.
-    /// [`redeem`](Self::redeem) asks for the [`message_id`](ApprovalRecord::message_id) of each record.
+    /// `ChatApprovals::resolve` asks for the [`message_id`](ApprovalRecord::message_id) of each record.
     pub fn with_followed_messages(
         mut self,
         is_followed: impl Fn(&MessageId) -> bool + Send + Sync + 'static,
@@ -338,7 +338,7 @@ impl ResumePlan {
             let known = calls.iter().position(|call| call.approval_id.as_ref() == asked);
             let known = known.map(|at| calls.remove(at));
             let is_relevant = known.is_some() || is_continued;
-            is_relevant.then(|| ResponseResult {
+            is_relevant.then(|| AnsweredCall {
                 tool_name: known.map(|call| call.tool_name.clone()),
                 outcome: match known.filter(|call| call.progress.is_open()) {
                     Some(call)
@@ -388,26 +388,10 @@ impl ResumePlan {
     #[cfg(feature = "approvals")]
     pub(super) fn sent_calls(&self) -> impl Iterator<Item = (Option<Option<&str>>, SentCall<'_>)> {
         let responses = self.unverified_responses().map(|response| {
-            let call = SentCall {
-                approval_id: &response.approval_id,
-                tool_call_id: &response.tool_call_id,
-                tool_name: &response.tool_name,
-                input: response.input.as_ref(),
-                provider_executed: response.provider_executed,
-            };
-            (response.approved.then_some(response.reason.as_deref()), call)
+            (response.approved.then_some(response.reason.as_deref()), SentCall::answered(response))
         });
-        let requests = self.pending.iter().chain(&self.superseded).map(|request| {
-            let call = SentCall {
-                approval_id: &request.approval_id,
-                tool_call_id: &request.tool_call_id,
-                tool_name: &request.tool_name,
-                input: request.input.as_ref(),
-                provider_executed: request.provider_executed,
-            };
-            (None, call)
-        });
-        responses.chain(requests)
+        let requests = self.pending.iter().chain(&self.superseded);
+        responses.chain(requests.map(|request| (None, SentCall::requested(request))))
     }
 
     /// Returns the id of the message that holds this approval request.
@@ -441,11 +425,12 @@ impl ResumePlan {
             && self.history.is_followed_by_user_message(request.map(|request| request.message))
     }
 
-    /// Returns whether the user has sent a newer message than the one that holds the call of this
-    /// record, by the client's history or by the server's.
-    pub(super) fn has_newer_message(&self, record: &ApprovalRecord, id: &ApprovalId) -> bool {
-        let is_followed = self.is_followed.as_ref();
-        self.is_superseded(id) || is_followed.is_some_and(|it| it(&record.message_id))
+    /// Returns whether a newer message of the user closes the request of this record: by the client's history or by
+    /// the server's, the user has sent one after the message that holds the call.
+    #[cfg(feature = "approvals")]
+    pub(super) fn is_closed_by_message(&self, record: &ApprovalRecord, id: &ApprovalId) -> bool {
+        let is_followed = || self.is_followed.as_ref().is_some_and(|it| it(&record.message_id));
+        record.is_closed_by_new_message() && (self.is_superseded(id) || is_followed())
     }
 
     /// Combines the results of the approval responses, the open calls and the closed calls.
@@ -455,15 +440,15 @@ impl ResumePlan {
     /// the user has sent another message. `closed` are the calls whose requests can no longer be
     /// answered, and `pending` the calls that stay open in any case.
     pub(super) fn build_results(
-        self,
-        answers: Vec<Option<ResponseResult>>,
+        &self,
+        answers: Vec<Option<AnsweredCall>>,
         open_calls: &[PendingToolCall],
         closed: Vec<(PendingToolCall, DeferredOutcome)>,
         mut pending: Vec<PendingToolCall>,
     ) -> DeferredToolResults {
         let mut results = Vec::new();
         for ((message_at, response), answer) in self.approvals.iter().zip(answers) {
-            let Some(ResponseResult { tool_name, outcome, is_final }) = answer else { continue };
+            let Some(AnsweredCall { tool_name, outcome, is_final }) = answer else { continue };
             results.push(DeferredToolResult {
                 message_id: self.history.message_ids.get(*message_at).cloned(),
                 tool_call_id: response.tool_call_id.clone(),
@@ -569,11 +554,19 @@ impl ResumePlan {
 }
 
 /// The result of an approval response.
-pub(super) struct ResponseResult {
+pub(super) struct AnsweredCall {
     /// The name of the tool, if the host knows the call.
     pub(super) tool_name: Option<Box<str>>,
     pub(super) outcome: DeferredOutcome,
     pub(super) is_final: bool,
+}
+
+#[cfg(feature = "approvals")]
+impl AnsweredCall {
+    pub(super) fn of_record(record: &ApprovalRecord, outcome: DeferredOutcome) -> Self {
+        let (tool_name, is_final) = (Some(record.tool_name.clone()), !record.is_pending());
+        AnsweredCall { tool_name, outcome, is_final }
+    }
 }
 
 /// The resolution of a call without an approval response.

@@ -19,6 +19,23 @@
 //!
 //! The server detects a forged token without reading a store. It compares a genuine token with the
 //! record that the nonce identifies.
+//!
+//! # The proof is inside the approval's id
+//!
+//! The approval id is the only string that every client sends back unchanged. A separate key ends the stream in
+//! clients before 6.0.231, and clients before 6.0.221 lose it together with the answer. The id is computed from the
+//! record again whenever it is needed, so it is not stored.
+//!
+//! # A record in addition to the token
+//!
+//! A token can be used any number of times. A record can be used once: it is claimed before the tool runs, and it
+//! keeps the outcome. If the store loses the record, the approval is rejected. The token is still checked first, so
+//! that a forged token never reaches the store. The binding in the token also detects a changed record.
+//!
+//! The record holds the id of its key, which is derived from the number and the secret. A server seals the record
+//! again, for a list or a repeated request, and must not do so with another secret: a store that was restored from
+//! a backup holds pending records of calls that were executed since. The operator replaces the secret, and these
+//! records are void.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -114,6 +131,7 @@ fn decode(id: &ApprovalId) -> Option<[u8; TOKEN_BYTES]> {
 ///
 /// No key verifies this. Every client can send such an id, so the result is only a hint for the log
 /// and the audit.
+#[cfg(any(test, feature = "approvals"))]
 pub(super) fn has_newer_format(id: &ApprovalId) -> bool {
     let Some((number, text)) = id.strip_prefix('a').and_then(|rest| rest.split_once('.')) else {
         return false;

@@ -13,9 +13,8 @@ use test_support::requests::{ada, request};
 use test_support::thread_subscriber::{CapturedLog, subscribe};
 use ui_message_stream::approval::store::InMemoryLedger;
 use ui_message_stream::approval::{
-    ApprovalDecision, AuditEvent, AuditEventKind, AuditSink, IssuedApproval, KeyRing,
-    PendingToolCall, Principal, RecordId, ResumePlan, TracingAudit, UnixMillis,
-    UnverifiedApprovalRequest,
+    ApprovalDecision, AuditEvent, AuditEventKind, AuditSink, IssuedApproval, PendingToolCall,
+    Principal, RecordId, ResumePlan, TracingAudit, UnverifiedApprovalRequest,
 };
 use ui_message_stream::checker::Checker;
 use ui_message_stream::reducer::Reducer;
@@ -212,8 +211,6 @@ async fn no_debug_text_shows_an_approval_id() {
     let open = PendingToolCall::awaiting_approval(id(), "call_1", "delete_file", Json::null());
     let deferred = plan.clone().settle(std::slice::from_ref(&open));
     let requests: Vec<UnverifiedApprovalRequest> = plan.pending().to_vec();
-    let keys = KeyRing::new(1, &test_support::secret(1)).unwrap();
-    let redemption = plan.clone().redeem(&keys, UnixMillis(0));
     let pending = chat.pending().await.unwrap();
     let chunk = Chunk::ToolApprovalRequest {
         approval_id: issued.approval_id.as_str().into(),
@@ -237,7 +234,6 @@ async fn no_debug_text_shows_an_approval_id() {
         ("a request", format!("{request:?}")),
         ("a message", format!("{:?}", request.messages())),
         ("a plan", format!("{plan:?} {:?}", plan.unverified_responses().collect::<Vec<_>>())),
-        ("a redemption", format!("{redemption:?}")),
         ("results", format!("{deferred:?}")),
         ("an event", format!("{event:?}")),
         ("a chunk", format!("{chunk:?} {chunk:#?}")),

@@ -27,8 +27,7 @@ pub(super) async fn check_changed_inputs(
             record.status(snapshot.now) == ApprovalStatus::Pending
                 && may_decide
                 && !record.is_self_approval(&approvals.principal)
-                && !(record.is_closed_by_new_message()
-                    && plan.has_newer_message(record, &answer.approval_id))
+                && !plan.is_closed_by_message(record, &answer.approval_id)
                 && approvals.is_own_request(record, &answer.approval_id, now)
         });
         let Some(record) = own.next() else { continue };

@@ -1,5 +1,18 @@
 //! [`ClaimedCall`]: an approved tool call that was claimed for execution here. A task renews the
 //! lease of the claim, stores the outcome, and records the outcome as unknown if the call is dropped.
+//!
+//! # A claim is a value, and its lease is kept by a task
+//!
+//! An approved call is a `ClaimedCall`. Behind it, a task renews the lease and waits for a message: the outcome,
+//! which it stores, or the end of the channel, after which it records that the outcome is unknown. So a claim that
+//! is dropped, on any thread and for any reason, is recorded without a destructor that would need a runtime. A
+//! second task runs the tool, so that a tool that blocks or panics does not stop the first. If the response held
+//! the claim, a closed tab would lose the claim and the call.
+//!
+//! There is one way to an execution: `redeem` returns the claims, and `run` executes them. `Approvals::run` does
+//! both on a task of its own, because an HTTP server drops the handler of a client that disconnects. The chat
+//! server does the same, with the functions of its `Toolbox`. A claim that was granted is never taken back, even if
+//! the host's code did not see it: "not executed" is said only of calls whose claim was not granted.
 
 use std::fmt;
 use std::time::Duration;

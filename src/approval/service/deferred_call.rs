@@ -157,9 +157,9 @@ impl InFlightCall {
     ) -> Result<Option<ClaimedCall>, LedgerStoreError> {
         let Some(first) = record.decision().cloned() else { return Ok(None) };
         let decide = |now| RecordedDecision { decided_at: now, ..first.clone() };
-        let (record, result) = claim(&self.approvals, record, lease_holder, decide).await?;
-        let ClaimResult::Granted(claim) = result else { return Ok(None) };
-        let granted = GrantedClaim::new(&self.approvals, &record, &claim);
+        let update = claim(&self.approvals, record, lease_holder, decide).await?;
+        let ClaimResult::Granted(claim) = &update.output else { return Ok(None) };
+        let granted = GrantedClaim::new(&self.approvals, &update.record, claim);
         Ok(granted.map(|granted| granted.reported_as(self.report.clone())))
     }
 }

@@ -9,14 +9,18 @@ use tracing::Instrument;
 
 use super::claimed_call::GrantedClaim;
 use super::deferred_call::{AfterLease, DeferredCall, InFlightCall};
-use super::ledger_requests::send_to_ledger;
+use super::inner::RecordUpdate;
+use super::ledger_requests::take_step;
 use super::settled_call::SettledCall;
 use super::{AuditEvent, AuditEventKind, ChatApprovals, Toolbox};
+use crate::approval::judge::{
+    Answer, Judge, Step, Stepped, Verdict, approvals_without_record, outcome_of, results_of,
+};
+use crate::approval::resume::AnsweredCall;
 use crate::approval::store::{LedgerStoreError, system_time};
 use crate::approval::{
-    ApprovalRecord, ClaimResult, DeferredOutcome, DeferredToolResult, DeferredToolResults,
-    LedgerAction, LedgerRequest, LedgerResponse, PendingToolCall, RecordId, RejectedResponse,
-    ResumePlan, UnixMillis, UnverifiedToolOutput,
+    ApprovalRecord, DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingToolCall,
+    RecordId, RejectionReason, ResumePlan, UnixMillis, UnverifiedToolOutput,
 };
 use crate::id::{ApprovalId, MessageId, log_causes};
 use crate::json::Json;
@@ -61,6 +65,8 @@ pub(super) struct AnsweredRequests {
     pub(super) descriptors: HashMap<ApprovalId, Json>,
     /// The outcomes of the requests that were denied, or closed without a decision that counts.
     pub(super) refused: HashMap<ApprovalId, DeferredOutcome>,
+    /// The approvals for a provider that no model call has sent.
+    unsent: HashMap<ApprovalId, DeferredOutcome>,
     /// The responses that the ledger accepted, now or for an earlier request.
     pub(super) accepted: HashSet<ApprovalId>,
     /// Whether the ledger could not store a response.
@@ -68,8 +74,11 @@ pub(super) struct AnsweredRequests {
 }
 
 impl AnsweredRequests {
-    /// Adds the state of a record whose approval id is `id`.
-    fn describe(&mut self, record: &ApprovalRecord, id: ApprovalId, now: UnixMillis) {
+    /// Adds the state of a record, unless its key is gone.
+    fn describe(&mut self, record: &ApprovalRecord, approvals: &ChatApprovals, now: UnixMillis) {
+        let Some(id) = record.approval_id(&approvals.inner.keys, now) else { return };
+        let granted = record.granted().filter(|_| approvals.grants_to_providers);
+        self.unsent.extend(granted.map(|granted| (id.clone(), granted)));
         let outcome = record.outcome().filter(|outcome| {
             outcome.is_closed_undecided() || matches!(outcome, DeferredOutcome::Denied { .. })
         });
@@ -185,63 +194,34 @@ impl Answers {
         self,
         approvals: &ChatApprovals,
     ) -> Result<DeferredCalls, LedgerStoreError> {
-        let Answers { plan, client_executed, unverified, continued, includes_earlier } = self;
-        let inner = &approvals.inner;
-        let answered: Vec<ApprovalId> =
-            plan.unverified_responses().map(|response| response.approval_id.clone()).collect();
-        let open = match includes_earlier {
-            true => OpenRequest::of_history(&plan, approvals),
+        let (inner, plan) = (&approvals.inner, &self.plan);
+        let answers = Answer::all(plan, &inner.keys, system_time());
+        let open = match self.includes_earlier {
+            true => OpenRequest::of_history(plan, approvals),
             false => Vec::new(),
         };
-        let mut redemption = plan.redeem(&inner.keys, system_time());
-        if includes_earlier {
-            redemption = redemption.including_earlier();
-        }
-        let open_ids = open.iter().map(|request| request.record);
-        let ids: Vec<RecordId> = redemption.records().chain(open_ids).collect();
-        let (now, pending) = inner.pending_records(&approvals.pending_list()).await?;
-        answered.iter().for_each(|id| inner.other_keys.warn_of_answer(id, &inner.keys));
         // Leases are measured by the clock of the ledger.
-        redemption.now = now;
-        let mut records = HashMap::new();
-        if !ids.is_empty() {
-            let loaded = inner.ledger.load(&ids).await?.records.into_iter();
-            records.extend(loaded.map(|versioned| (versioned.record.id, versioned.record)));
-        }
-        if let Some(stateless) = &inner.stateless {
-            let unopened = redemption.approvals_without_record(&records);
-            let may_have_run = stateless.possible_executions(unopened).await?;
-            redemption = redemption.with_possible_executions(may_have_run);
-        }
-        let forgotten = redemption.calls_without_record(&records).filter_map(|call| {
-            let id = redemption.message_of(call.approval_id)?;
-            let is_own = approvals.has_sealed(call, id);
-            let keys = &inner.keys;
-            ApprovalRecord::record_id_from_token(call.approval_id, keys, system_time())
-                .filter(|_| is_own)
+        let (now, pending) = inner.pending_records(&approvals.pending_list()).await?;
+        let ids = answers.iter().filter_map(Answer::record);
+        let ids: Vec<RecordId> = ids.chain(open.iter().map(|request| request.record)).collect();
+        let records = inner.records(&ids).await?;
+        let verdicts = self.judge(approvals, &answers, &records, now).await?;
+
+        let asked = answers.iter().zip(&verdicts).filter_map(|(answer, verdict)| match verdict {
+            Verdict::Takes(step) => Some((answer.record()?, *step)),
+            _ => None,
         });
-        let forgotten = forgotten.collect();
-        redemption = redemption.with_forgotten(forgotten);
-        let chat = (&approvals.owner, &approvals.chat);
-        for rejected in redemption.verify(&records, chat, &approvals.principal, |record| {
-            inner.can_decide(&approvals.principal, record)
-        }) {
-            let record = rejected.record.and_then(|id| records.get(&id));
-            audit_rejected_response(approvals, now, rejected, record);
-        }
-        let requests = redemption.ledger_requests();
-        let mut unanswered = Vec::new();
-        for record in pending {
-            let is_answered = requests.iter().any(|request| request.record == record.id);
-            let id = record.approval_id(&inner.keys, now);
-            unanswered.extend(id.filter(|_| !is_answered).map(|id| (record, id)));
-        }
-        // Closed before any response is sent, so that a ledger that fails here has approved nothing.
-        let superseded = redemption.superseded(unanswered.iter().map(|(record, id)| (record, id)));
-        let mut unanswered = spawn_closing(approvals, unanswered, superseded).await?;
-        if includes_earlier {
+        let steps: HashMap<RecordId, Step> = asked.collect();
+        let unanswered = pending.into_iter().filter(|record| !steps.contains_key(&record.id));
+        let unanswered = unanswered.filter_map(|record| {
+            let id = record.approval_id(&inner.keys, now)?;
+            Some((record, id))
+        });
+        // Closed before any answer is sent, so that a ledger that fails here has approved nothing.
+        let mut unanswered = self.spawn_closing(approvals, unanswered.collect()).await?;
+        if self.includes_earlier {
             // A call that this request does not hold is answered on another page.
-            unanswered.retain(|(record, id)| !record.is_pending() || redemption.holds_request(id));
+            unanswered.retain(|(record, id)| !record.is_pending() || plan.holds_request(id));
         }
         for request in open {
             let is_known = unanswered.iter().any(|(record, _)| record.id == request.record);
@@ -249,68 +229,144 @@ impl Answers {
             let record = record.filter(|record| request.is_closed_by(record, approvals));
             unanswered.extend(record.map(|record| (record.clone(), request.id)));
         }
-        let mut answered_requests = AnsweredRequests::default();
-        let mut unsent = HashMap::new();
-        let mut describe = |record: &ApprovalRecord| {
-            let Some(id) = record.approval_id(&inner.keys, now) else { return };
-            let granted = record.granted().filter(|_| approvals.grants_to_providers);
-            unsent.extend(granted.map(|granted| (id.clone(), granted)));
-            answered_requests.describe(record, id, now);
-        };
-        let (mut accepted, mut is_incomplete) = (HashSet::new(), false);
-        let mut answered_calls = AnsweredCalls {
-            answered: requests.iter().map(|request| (request.record, request.action)).collect(),
-            granted: HashMap::new(),
-        };
-        // Claims come last, so that a ledger that fails before has granted none.
-        let (claims, others): (Vec<_>, Vec<_>) =
-            requests.into_iter().partition(|request| request.action == LedgerAction::Claim);
+
+        let mut requests = AnsweredRequests::default();
+        let mut answered: Vec<Option<AnsweredCall>> = verdicts.iter().map(refused_call).collect();
+        let mut granted = HashMap::new();
         let mut is_claimed = false;
-        for requests in [others, claims] {
-            let mut lost = None;
-            for (request, answer) in spawn_ledger_requests(approvals, requests, &records) {
-                if let Ok(LedgerAnswer { record, response, granted }) = answer.await {
-                    // Also of a call that the provider executes, for which `granted` is `None`.
-                    is_claimed |=
-                        matches!(&response, LedgerResponse::Claim(ClaimResult::Granted(_)));
-                    answered_calls.granted.extend(granted.map(|granted| (record.id, granted)));
-                    describe(&record);
-                    if response.is_acceptance() {
-                        accepted.extend(answered.get(request.index).cloned());
+        for step in [Step::Deny, Step::Lapse, Step::Claim] {
+            let takers = answers.iter().zip(&verdicts).zip(&mut answered);
+            let takers = takers.filter(|((_, verdict), _)| **verdict == Verdict::Takes(step));
+            let sent = takers.filter_map(|((answer, _), call)| {
+                let record = records.get(&answer.record()?)?;
+                Some((answer.response, record, call, spawn_step(approvals, step, answer, record)))
+            });
+            let sent: Vec<_> = sent.collect();
+            let mut is_lost = false;
+            for (response, last_known, call, taken) in sent {
+                let (record, stepped, at) = match taken.await {
+                    Ok(taken) => {
+                        // Also of a call that the provider executes, which is not executed here.
+                        is_claimed |= matches!(taken.stepped, Stepped::Granted(_));
+                        granted.extend(taken.granted.map(|granted| (taken.record.id, granted)));
+                        (taken.record, taken.stepped, taken.at)
                     }
-                    redemption.handle_response(&request, record, response);
-                } else if request.action == LedgerAction::Lapse {
-                    let lost = "an approval that lapses could not be stored";
-                    return Err(LedgerStoreError::new(lost));
-                } else if let Some(record) = records.remove(&request.record) {
-                    if !record.is_pending() {
-                        describe(&record);
+                    Err(_) if step == Step::Lapse => {
+                        let lost = "an approval that lapses could not be stored";
+                        return Err(LedgerStoreError::new(lost));
                     }
-                    redemption.handle_response(&request, record, LedgerResponse::Unavailable);
-                    lost = Some("an answer could not be stored");
-                    is_incomplete = true;
+                    Err(_) => {
+                        is_lost = true;
+                        (last_known.clone(), Stepped::Unknown, now)
+                    }
+                };
+                if stepped != Stepped::Unknown || !record.is_pending() {
+                    requests.describe(&record, approvals, now);
                 }
+                if matches!(stepped, Stepped::Granted(_) | Stepped::Counts) {
+                    requests.accepted.insert(response.approval_id.clone());
+                }
+                let outcome = outcome_of(response, &record, stepped, at);
+                *call = Some(AnsweredCall::of_record(&record, outcome));
             }
+            requests.is_incomplete |= is_lost;
             // Without claims the same request can be sent again, and then gets the true outcome.
-            if let Some(lost) = lost.filter(|_| includes_earlier && !is_claimed) {
-                return Err(LedgerStoreError::new(lost));
+            if is_lost && self.includes_earlier && !is_claimed {
+                return Err(LedgerStoreError::new("an answer could not be stored"));
             }
         }
-        unanswered.iter().for_each(|(record, _)| describe(record));
-        let requests = AnsweredRequests { accepted, is_incomplete, ..answered_requests };
-        let results = redemption.settle(&unanswered, &client_executed).with_unsent(&unsent);
+        unanswered.iter().for_each(|(record, _)| requests.describe(record, approvals, now));
+        let results = results_of(plan, answered, &unanswered, &self.client_executed);
+        let results = results.with_unsent(&requests.unsent);
         let report = |result: &DeferredToolResult| {
             let id = result.approval_id.as_ref().filter(|_| result.is_final);
             let descriptor = id.and_then(|id| requests.descriptors.get(id)).cloned();
-            let is_continued = result.message_id.is_some() && result.message_id == continued;
+            let is_continued = result.message_id.is_some() && result.message_id == self.continued;
             SettledCall::new(result.clone(), descriptor, is_continued)
         };
         let mut calls: Vec<DeferredCall> = (results.results().iter())
-            .map(|result| answered_calls.call(approvals, result, report(result)))
+            .map(|result| call_of(approvals, result, report(result), &steps, &mut granted))
             .collect();
         // The user's own denials come first.
         calls.sort_by_key(|call| !matches!(call, DeferredCall::Denied(_)));
-        Ok(DeferredCalls { results, requests, calls, unverified })
+        Ok(DeferredCalls { results, requests, calls, unverified: self.unverified })
+    }
+
+    /// Judges the answers, and writes those that do not count to the audit.
+    async fn judge(
+        &self,
+        approvals: &ChatApprovals,
+        answers: &[Answer<'_>],
+        records: &HashMap<RecordId, ApprovalRecord>,
+        now: UnixMillis,
+    ) -> Result<Vec<Verdict>, LedgerStoreError> {
+        let inner = &approvals.inner;
+        let may_have_run = match &inner.stateless {
+            Some(stateless) => {
+                stateless.possible_executions(approvals_without_record(answers, records)).await?
+            }
+            None => HashSet::new(),
+        };
+        let forgotten = answers.iter().filter_map(|answer| {
+            let id = answer.record().filter(|id| !records.contains_key(id))?;
+            let message = self.plan.message_of_request(&answer.response.approval_id)?;
+            approvals.has_sealed(answer.call(), message).then_some(id)
+        });
+        let judge = Judge {
+            plan: &self.plan,
+            owner: &approvals.owner,
+            chat: &approvals.chat,
+            principal: &approvals.principal,
+            may_decide: &|record| inner.can_decide(&approvals.principal, record),
+            includes_earlier: self.includes_earlier,
+            may_have_run,
+            forgotten: forgotten.collect(),
+        };
+        let verdicts = answers.iter().map(|answer| {
+            inner.other_keys.warn_of_answer(&answer.response.approval_id, &inner.keys);
+            let record = answer.record().and_then(|id| records.get(&id));
+            let verdict = judge.judge(answer, record);
+            if let Verdict::Refused { cause, .. } = verdict {
+                audit_refused(approvals, now, cause, answer, record);
+            }
+            verdict
+        });
+        Ok(verdicts.collect())
+    }
+
+    /// Closes the requests that a newer message closes, and the expired ones among the others, on a task of its own.
+    /// Returns all of them as they are afterwards.
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`] if a request that a message closes may still be open. Some of the others may be closed
+    /// then. An expired request that cannot be closed is no error, because it cannot be approved any more.
+    async fn spawn_closing(
+        &self,
+        approvals: &ChatApprovals,
+        unanswered: Vec<(ApprovalRecord, ApprovalId)>,
+    ) -> Result<Vec<(ApprovalRecord, ApprovalId)>, LedgerStoreError> {
+        let superseded = unanswered.iter();
+        let superseded =
+            superseded.filter(|(record, id)| self.plan.is_closed_by_message(record, id));
+        let superseded: Vec<RecordId> = superseded.map(|(record, _)| record.id).collect();
+        let (approvals, last_known) = (approvals.clone(), unanswered.clone());
+        let is_superseded = !superseded.is_empty();
+        let closing =
+            tokio::spawn(
+                async move { close_unanswered(&approvals, unanswered, &superseded).await },
+            );
+        match closing.await {
+            Ok(closed) => closed,
+            // The store or the audit sink panicked.
+            Err(error) if is_superseded => Err(LedgerStoreError::new(error)),
+            Err(error) => {
+                tracing::error!(
+                    error = log_causes(&error),
+                    "the expired approvals could not be closed"
+                );
+                Ok(last_known)
+            }
+        }
     }
 }
 
@@ -344,36 +400,6 @@ impl OpenRequest {
     }
 }
 
-/// Closes the superseded approval requests, and the expired ones among the others, on a task of its
-/// own. Returns all of them as they are afterwards.
-///
-/// # Errors
-/// [`LedgerStoreError`] if a superseded request may still be open. Some of the others may be closed
-/// then. An expired request that cannot be closed is no error, because it cannot be approved any
-/// more.
-async fn spawn_closing(
-    approvals: &ChatApprovals,
-    unanswered: Vec<(ApprovalRecord, ApprovalId)>,
-    superseded: Vec<RecordId>,
-) -> Result<Vec<(ApprovalRecord, ApprovalId)>, LedgerStoreError> {
-    let (approvals, last_known) = (approvals.clone(), unanswered.clone());
-    let is_superseded = !superseded.is_empty();
-    let closing =
-        tokio::spawn(async move { close_unanswered(&approvals, unanswered, &superseded).await });
-    match closing.await {
-        Ok(closed) => closed,
-        // The store or the audit sink panicked.
-        Err(error) if is_superseded => Err(LedgerStoreError::new(error)),
-        Err(error) => {
-            tracing::error!(
-                error = log_causes(&error),
-                "the expired approvals could not be closed"
-            );
-            Ok(last_known)
-        }
-    }
-}
-
 async fn close_unanswered(
     approvals: &ChatApprovals,
     unanswered: Vec<(ApprovalRecord, ApprovalId)>,
@@ -400,117 +426,105 @@ async fn close_unanswered(
     failure.map_or(Ok(closed), Err)
 }
 
-fn audit_rejected_response(
+fn audit_refused(
     approvals: &ChatApprovals,
     at: UnixMillis,
-    rejected: RejectedResponse,
+    cause: RejectionReason,
+    answer: &Answer<'_>,
     record: Option<&ApprovalRecord>,
 ) {
-    let kind = AuditEventKind::Rejected { cause: rejected.cause };
+    let kind = AuditEventKind::Rejected { cause };
     let mut event = AuditEvent::new(at, &approvals.principal, kind);
-    event.record = rejected.record;
+    event.record = answer.record();
     if let Some(record) = record {
         event = event.with_record(record);
     }
-    let event = event.with_call(&approvals.chat, &rejected.tool_call_id, &rejected.tool_name);
-    approvals.inner.audit(&event);
+    let (call, tool) = (&answer.response.tool_call_id, &answer.response.tool_name);
+    approvals.inner.audit(&event.with_call(&approvals.chat, call, tool));
 }
 
-/// The calls to which a request responded.
-struct AnsweredCalls {
-    answered: HashMap<RecordId, LedgerAction>,
-    granted: HashMap<RecordId, GrantedClaim>,
-}
-
-impl AnsweredCalls {
-    /// Returns a call by its state.
-    fn call(
-        &mut self,
-        approvals: &ChatApprovals,
-        result: &DeferredToolResult,
-        report: SettledCall,
-    ) -> DeferredCall {
-        match &result.outcome {
-            DeferredOutcome::Approved { claim, .. } => {
-                let granted = claim.as_ref().and_then(|claim| self.granted.remove(&claim.record));
-                match granted {
-                    Some(granted) => DeferredCall::Approved(granted.reported_as(report)),
-                    // Never: each approved result of the ledger has its claim.
-                    None => {
-                        let unknown = DeferredOutcome::OutcomeUnknown;
-                        DeferredCall::Settled(report.with_outcome(unknown))
-                    }
-                }
-            }
-            DeferredOutcome::Executing { record } => {
-                let after_lease = match self.answered.get(record) {
-                    Some(LedgerAction::Claim) => AfterLease::Claim,
-                    Some(_) => AfterLease::Close,
-                    None => AfterLease::Leave,
-                };
-                let call = InFlightCall::new(approvals.clone(), *record, after_lease, report);
-                DeferredCall::InFlight(call)
-            }
-            DeferredOutcome::Denied { .. } => DeferredCall::Denied(report),
-            DeferredOutcome::ForwardToProvider { .. } | DeferredOutcome::ForwardedToProvider => {
-                DeferredCall::OfProvider(report)
-            }
-            DeferredOutcome::Output { .. } | DeferredOutcome::OutputError { .. } => {
-                DeferredCall::OfClient(report)
-            }
-            _ => DeferredCall::Settled(report),
+/// Returns the result of an answer that is refused. The host does not know its call.
+fn refused_call(verdict: &Verdict) -> Option<AnsweredCall> {
+    match verdict {
+        Verdict::Refused { outcome: Some(outcome), .. } => {
+            Some(AnsweredCall { tool_name: None, outcome: outcome.clone(), is_final: false })
         }
+        _ => None,
     }
 }
 
-/// The answer of the ledger to a request.
-struct LedgerAnswer {
+/// Returns a call by its state. `steps` are those of the answers, and `granted` the claims.
+fn call_of(
+    approvals: &ChatApprovals,
+    result: &DeferredToolResult,
+    report: SettledCall,
+    steps: &HashMap<RecordId, Step>,
+    granted: &mut HashMap<RecordId, GrantedClaim>,
+) -> DeferredCall {
+    match &result.outcome {
+        DeferredOutcome::Approved { claim, .. } => {
+            let granted = claim.as_ref().and_then(|claim| granted.remove(&claim.record));
+            match granted {
+                Some(granted) => DeferredCall::Approved(granted.reported_as(report)),
+                // Never: each approved result of the ledger has its claim.
+                None => DeferredCall::Settled(report.with_outcome(DeferredOutcome::OutcomeUnknown)),
+            }
+        }
+        DeferredOutcome::Executing { record } => {
+            let after_lease = match steps.get(record) {
+                Some(Step::Claim) => AfterLease::Claim,
+                Some(_) => AfterLease::Close,
+                None => AfterLease::Leave,
+            };
+            let call = InFlightCall::new(approvals.clone(), *record, after_lease, report);
+            DeferredCall::InFlight(call)
+        }
+        DeferredOutcome::Denied { .. } => DeferredCall::Denied(report),
+        DeferredOutcome::ForwardToProvider { .. } | DeferredOutcome::ForwardedToProvider => {
+            DeferredCall::OfProvider(report)
+        }
+        DeferredOutcome::Output { .. } | DeferredOutcome::OutputError { .. } => {
+            DeferredCall::OfClient(report)
+        }
+        _ => DeferredCall::Settled(report),
+    }
+}
+
+/// A step that the ledger has taken.
+struct TakenStep {
+    /// The record after the step.
     record: ApprovalRecord,
-    response: LedgerResponse,
+    stepped: Stepped,
+    /// The time of the ledger at the step.
+    at: UnixMillis,
     /// The claim, if it was granted and the call is executed here.
     granted: Option<GrantedClaim>,
 }
 
-/// Sends requests to the ledger, each on its own task.
-fn spawn_ledger_requests(
-    approvals: &ChatApprovals,
-    requests: Vec<LedgerRequest>,
-    records: &HashMap<RecordId, ApprovalRecord>,
-) -> Vec<(LedgerRequest, oneshot::Receiver<LedgerAnswer>)> {
-    let mut sent = Vec::new();
-    for request in requests {
-        // Always there: `verify` settled the responses without a record.
-        if let Some(record) = records.get(&request.record) {
-            let answer = spawn_ledger_request(approvals.clone(), request.clone(), record.clone());
-            sent.push((request, answer));
-        }
-    }
-    sent
-}
-
-/// Sends a request to the ledger. The channel is closed without a value if the ledger fails.
+/// Sends the step of an answer to the ledger. The channel is closed without a value if the ledger fails.
 ///
 /// It is sent on a spawned task, so that a panic of the host's code concerns one call, and so that
 /// the lease of a granted claim is renewed from the beginning. If the receiver was dropped, the
 /// claim is given up.
-fn spawn_ledger_request(
-    approvals: ChatApprovals,
-    request: LedgerRequest,
-    record: ApprovalRecord,
-) -> oneshot::Receiver<LedgerAnswer> {
-    let (sender, answer) = oneshot::channel();
+fn spawn_step(
+    approvals: &ChatApprovals,
+    step: Step,
+    answer: &Answer<'_>,
+    record: &ApprovalRecord,
+) -> oneshot::Receiver<TakenStep> {
+    let (sender, taken) = oneshot::channel();
+    let (approvals, record) = (approvals.clone(), record.clone());
+    let response = answer.response.clone();
     let sending = async move {
-        match send_to_ledger(&approvals, &request, &record).await {
-            Ok((record, response)) => {
-                let granted = match &response {
-                    LedgerResponse::Claim(ClaimResult::Granted(claim))
-                        if !record.provider_executed =>
-                    {
+        match take_step(&approvals, step, &response, &record).await {
+            Ok(RecordUpdate { record, output: stepped, at, .. }) => {
+                let granted = match &stepped {
+                    Stepped::Granted(claim) if !record.provider_executed => {
                         GrantedClaim::new(&approvals, &record, claim)
                     }
                     _ => None,
                 };
-                let _ = sender.send(LedgerAnswer { record, response, granted });
+                let _ = sender.send(TakenStep { record, stepped, at, granted });
             }
             Err(error) => {
                 let error = log_causes(&error);
@@ -519,5 +533,5 @@ fn spawn_ledger_request(
         }
     };
     tokio::spawn(sending.in_current_span());
-    answer
+    taken
 }

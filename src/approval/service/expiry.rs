@@ -1,4 +1,15 @@
 //! Expires approval requests when their time has passed, without a request of a user.
+//!
+//! # Requests expire in their own time
+//!
+//! A server asks the ledger for the requests of all users that expire first, expires what is due, and sleeps until
+//! the next one, at most a minute: each server has one timer for all users, and the ledger an index of the pending
+//! requests by expiry. A request that expires within a minute wakes the timer of its server. Each request expires
+//! once, because expiry is a swap of its record like any other: the server whose swap succeeds writes the audit
+//! event, and begins the turn that stores the outcome in the chat. If the chat waits for nothing else and a user
+//! has decided another call, this turn calls the model, as the last decision would. While an answer is written, its
+//! readers get the outcome, and its run goes on as after any other result. If the server is lost before the outcome
+//! is stored, the next load of the chat begins this turn.
 
 use std::future::pending;
 use std::time::Duration;

@@ -113,6 +113,18 @@ impl Inner {
         Ok(page)
     }
 
+    /// Returns these records. Those that the ledger lacks are left out.
+    pub(super) async fn records(
+        &self,
+        ids: &[RecordId],
+    ) -> Result<HashMap<RecordId, ApprovalRecord>, LedgerStoreError> {
+        if ids.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let records = self.ledger.load(ids).await?.records.into_iter();
+        Ok(records.map(|versioned| (versioned.record.id, versioned.record)).collect())
+    }
+
     /// Has new events delivered to the notifier, if there is one.
     pub(super) fn wake_notifier(&self) {
         if let Some(notices) = self.notices.as_ref().filter(|_| self.stateless.is_none()) {
@@ -192,6 +204,13 @@ pub(super) struct RecordUpdate<T> {
     pub(super) at: UnixMillis,
     /// Whether the rule changed the record.
     pub(super) is_changed: bool,
+}
+
+impl<T> RecordUpdate<T> {
+    pub(super) fn map<U>(self, f: impl FnOnce(T) -> U) -> RecordUpdate<U> {
+        let RecordUpdate { record, output, at, is_changed } = self;
+        RecordUpdate { record, output: f(output), at, is_changed }
+    }
 }
 
 impl fmt::Debug for Inner {

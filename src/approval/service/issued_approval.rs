@@ -1,5 +1,29 @@
 //! [`CallToApprove`] and [`IssuedApproval`]: a call whose approval is requested, and the request that
 //! the agent emits. [`RequestApprovalError`] is the reason why no approval was requested.
+//!
+//! # The approvals of a step are inserted at once
+//!
+//! The agent requests them after the model has finished and all its calls were decided. The store counts the
+//! pending records and inserts in one atomic step, so simultaneous steps never exceed a limit together, and none
+//! has to be revoked. Its indexes are ordered by expiry: a count begins after the expired records and ends at the
+//! limit, and a list of pending approvals skips the expired ones. An insertion is repeated with the same ids if its
+//! reply was lost. A step has at most 64 calls. Each call beyond them has one chunk, its error, and 1000 such calls
+//! end the model call: a history without any trace of them would let the model make them again, and one with all of
+//! them has no bound. A response that is not read to its end has not ended well, so its first 64 calls do not run
+//! either.
+//!
+//! # No approval is requested from a client that cannot answer
+//!
+//! A client of `ai@5` has no part for an approval request, so it shows that the call was not executed. If the
+//! request were pending in the ledger, the user could approve it elsewhere, and the tool would run. So the
+//! approvals of a turn refuse to request, and the agent can tell the user what it would need. An agent may also
+//! request with approvals of its own, of the same ledger. The run writes such a request as a failed call, for the
+//! log and so for the response and the stored message. It is revoked by its id before the run writes it. The run
+//! begins before its response is read. Therefore the version of the clients is a setting of the chat server, and
+//! not of the response that it returns.
+//!
+//! A request that a newer page of the conversation can answer stays pending. An older page that is sent the stored
+//! message reads its call without a result.
 
 use super::inbox::{MAX_AUDIENCE_BYTES, MAX_AUDIENCES};
 use crate::UserText;

@@ -1,61 +1,69 @@
 //! The requests of a chat to the ledger: denies a call, lets an approval lapse, claims an approved
 //! call and renews the lease of a claim.
+//!
+//! # Calls that the provider runs
+//!
+//! When a provider asks before it runs a tool, the question becomes an approval like any other. This crate does not
+//! run the tool. An approved response is granted, and waits in the chat until the model is called next. That can be
+//! after another question was answered, and in another turn than the one that received the approval. A grant is not
+//! a claim: no lease passes while the approval waits, its outcome is never unknown, and it can be granted again if
+//! a server fails before the chat holds it. The next turn that calls the model claims the approval and then sends
+//! it, with its first model call. So the approval is sent once or, if the server fails at that moment, not at all.
+//! If the ledger fails, the turn repeats the claim; the ledger recognizes the run. Stop, or a message that the user
+//! sends later, does not withdraw an approval that the user has given: the next model call sends it, beside that
+//! message.
+//!
+//! The ledger does not learn the outcome of the call: the outcome arrives in the model's stream. If it does not
+//! arrive, the user and the model read that it is unknown whether the tool ran, and never that it did not run. A
+//! page that repeats its approval while the provider works waits for that outcome. The lease of such a claim is at
+//! least 10 minutes, because nothing renews it and it has to be longer than a model call. After it the ledger says
+//! that the outcome is unknown. A host without a chat server claims the approval when it redeems it, because it
+//! sends it at once. An approval that exists only in a client's history is sent as a denial.
 
 use std::time::Duration;
 
 use super::inner::{Inner, RecordUpdate, random_bytes};
 use super::{ApprovedCall, AuditEventKind, ChatApprovals, ToolInfo};
+use crate::approval::judge::{Step, Stepped};
 use crate::approval::store::{LedgerStoreError, system_time, update};
 use crate::approval::{
-    ApprovalRecord, Claim, ClaimResult, DenyResult, EditableInput, LeaseHolderId, LedgerAction,
-    LedgerRequest, LedgerResponse, RecordedDecision, RejectionReason, RevocationReason,
-    ToolOutcome, UnixMillis,
+    ApprovalRecord, Claim, ClaimResult, EditableInput, LeaseHolderId, RecordedDecision,
+    RejectionReason, RevocationReason, ToolOutcome, UnixMillis, UnverifiedApprovalResponse,
 };
 use crate::id::log_causes;
 
-/// Applies a request to the ledger: claims an approved call, denies it or lets its approval lapse.
-pub(super) async fn send_to_ledger(
+/// Takes the step that a response asks for: denies a call, lets its approval lapse, or claims it.
+pub(super) async fn take_step(
     approvals: &ChatApprovals,
-    request: &LedgerRequest,
+    step: Step,
+    response: &UnverifiedApprovalResponse,
     record: &ApprovalRecord,
-) -> Result<(ApprovalRecord, LedgerResponse), LedgerStoreError> {
-    let decide = |now| {
-        let decision = approvals.decision(now, request.reason.clone());
-        decision.with_changed_input(request.changed_input.clone(), record)
-    };
-    let (inner, principal) = (&approvals.inner, &approvals.principal);
-    let (record, response, refused, at) = match request.action {
-        LedgerAction::Claim => {
-            let lease_holder = LeaseHolderId::from_bytes(random_bytes());
-            let (record, result) = claim(approvals, record, lease_holder, decide).await?;
-            return Ok((record, LedgerResponse::Claim(result)));
-        }
-        LedgerAction::Lapse => {
-            let lapse = |record: &ApprovalRecord, now| record.lapse(&decide(now));
-            let lapsed = inner.update_record(Some(principal), request.record, lapse).await?;
-            let RecordUpdate { record, output, at, .. } = lapsed.ok_or_else(record_missing)?;
-            // The audit event of the new state reports the lapse.
-            let refused = match &output {
-                ClaimResult::Rejected(cause) if *cause != RejectionReason::Lapsed => Some(*cause),
-                _ => None,
-            };
-            (record, LedgerResponse::Claim(output), refused, at)
-        }
-        LedgerAction::Deny => {
-            let deny = |record: &ApprovalRecord, now| record.deny(&decide(now));
-            let denied = inner.update_record(Some(principal), request.record, deny).await?;
-            let RecordUpdate { record, output, at, .. } = denied.ok_or_else(record_missing)?;
-            let refused = match output {
-                DenyResult::Rejected(cause) => Some(cause),
-                DenyResult::Denied => None,
-            };
-            (record, LedgerResponse::Deny(output), refused, at)
-        }
-    };
-    if let Some(cause) = refused {
-        inner.audit_record(at, &record, principal, AuditEventKind::Rejected { cause });
+) -> Result<RecordUpdate<Stepped>, LedgerStoreError> {
+    let decide = |now| approvals.decision(now, response.reason.clone());
+    if step == Step::Claim {
+        let lease_holder = LeaseHolderId::from_bytes(random_bytes());
+        let decide = |now| {
+            let changed_input = response.changed_input.clone();
+            decide(now).with_changed_input(changed_input, record)
+        };
+        return Ok(claim(approvals, record, lease_holder, decide).await?.map(Stepped::from));
     }
-    Ok((record, response))
+    let (inner, principal) = (&approvals.inner, &approvals.principal);
+    let rule = |record: &ApprovalRecord, now| match step {
+        Step::Deny => record.deny(&decide(now)).map(Stepped::from),
+        Step::Lapse | Step::Claim => record.lapse(&decide(now)).map(Stepped::from),
+    };
+    let update = inner.update_record(Some(principal), record.id, rule).await?;
+    let update = update.ok_or_else(record_missing)?;
+    match update.output {
+        // The audit event of the new state reports the lapse.
+        Stepped::Refused(cause) if cause != RejectionReason::Lapsed => {
+            let kind = AuditEventKind::Rejected { cause };
+            inner.audit_record(update.at, &update.record, principal, kind);
+        }
+        _ => {}
+    }
+    Ok(update)
 }
 
 /// Claims a call, for the first time or because the lease of the last claim has ended.
@@ -67,7 +75,7 @@ pub(super) async fn claim(
     record: &ApprovalRecord,
     lease_holder: LeaseHolderId,
     decide: impl Fn(UnixMillis) -> RecordedDecision + Send + Sync,
-) -> Result<(ApprovalRecord, ClaimResult), LedgerStoreError> {
+) -> Result<RecordUpdate<ClaimResult>, LedgerStoreError> {
     let (inner, principal) = (&approvals.inner, Some(&approvals.principal));
     let lease = if record.provider_executed { provider_lease(inner) } else { inner.lease };
     let is_granted_only = record.provider_executed && approvals.grants_to_providers;
@@ -92,13 +100,15 @@ pub(super) async fn claim(
         Some(Refusal::Input(_)) => {
             let cause = RejectionReason::InputNotAccepted;
             let kind = AuditEventKind::Rejected { cause };
-            inner.audit_record(system_time(), record, &approvals.principal, kind);
-            return Ok((record.clone(), ClaimResult::Rejected(cause)));
+            let (record, at) = (record.clone(), system_time());
+            inner.audit_record(at, &record, &approvals.principal, kind);
+            let output = ClaimResult::Rejected(cause);
+            return Ok(RecordUpdate { record, output, at, is_changed: false });
         }
         Some(Refusal::Revoke(cause)) => Some(cause),
         None => None,
     };
-    let RecordUpdate { record, output: result, at, is_changed } = if let Some(cause) = revocation {
+    let update = if let Some(cause) = revocation {
         let revoke = |record: &ApprovalRecord, now| record.revoke(cause, now);
         let revoked = inner.update_record(principal, record.id, revoke).await?;
         let RecordUpdate { record, at, is_changed, .. } = revoked.ok_or_else(record_missing)?;
@@ -114,23 +124,24 @@ pub(super) async fn claim(
         };
         claimed.ok_or_else(record_missing)?
     };
-    let kind = match &result {
+    let RecordUpdate { record, at, .. } = &update;
+    let kind = match &update.output {
         // Granted by the first attempt, whose response was lost, and with it the audit event.
-        ClaimResult::Granted(_) if !is_changed => AuditEventKind::from_state(&record.state),
+        ClaimResult::Granted(_) if !update.is_changed => AuditEventKind::from_state(&record.state),
         ClaimResult::Rejected(cause) => Some(AuditEventKind::Rejected { cause: *cause }),
         _ => None,
     };
     if let Some(kind) = kind {
-        inner.audit_record(at, &record, &approvals.principal, kind);
+        inner.audit_record(*at, record, &approvals.principal, kind);
     }
-    if let (ClaimResult::Granted(granted), Some(failure)) = (&result, unavailable) {
+    if let (ClaimResult::Granted(granted), Some(failure)) = (&update.output, unavailable) {
         let fail = |record: &ApprovalRecord, now| record.complete(granted, &failure, now);
         let failed = inner.update_record(principal, record.id, fail).await?;
-        let RecordUpdate { record, at, .. } = failed.ok_or_else(record_missing)?;
-        let result = claim(&record, at).output;
-        return Ok((record, result));
+        let failed = failed.ok_or_else(record_missing)?;
+        let output = claim(&failed.record, failed.at).output;
+        return Ok(failed.map(|_| output));
     }
-    Ok((record, result))
+    Ok(update)
 }
 
 /// Why a call is not claimed.

@@ -14,7 +14,9 @@
 //! |---|---|---|---|
 //! | `Answers` | the answers of a request | [`Approvals::run`], [`Approvals::redeem`], [`ChatApprovals::resolve`] | [`DeferredCalls`] |
 //! | `AnsweredRequests` | what the ledger says about the approval requests | `Answers::redeem` | part of [`DeferredCalls`], then of [`RunningCalls`] |
-//! | `AnsweredCalls`, `GrantedClaim` | claims that were granted, with their leases | `Answers::redeem` | [`ClaimedCall`] |
+//! | `Answer`, `Verdict` | one answer, and what it does | `Answers::redeem`, `Judge::judge` | a `Step`, or a refusal |
+//! | `Step`, `Stepped` | what the ledger is asked, and what it did | `Judge::judge`, `take_step` | the outcome of the call |
+//! | `GrantedClaim` | a claim that was granted, with its lease | `take_step` | [`ClaimedCall`] |
 //! | [`DeferredCalls`] | all answered calls; none of them runs | `Answers::redeem` | [`RunningCalls`], or each [`DeferredCall`] |
 //! | [`DeferredCall`] | one of them, by its state | [`DeferredCalls`] | what its variant holds |
 //! | [`ClaimedCall`] | approved, and claimed here | [`DeferredCalls`], [`InFlightCall`] | [`RunningCall`], or [`SettledCall`] |
@@ -53,7 +55,7 @@ mod tool_list;
 mod toolbox;
 mod unissued;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,7 +83,7 @@ use self::expiry::expire_due;
 use self::inner::{Inner, Stateless, random_bytes};
 use self::notifier::Notices;
 use self::request_ledger::RequestLedger;
-use crate::approval::redeem::authorized_record;
+use crate::approval::judge::authorized_record;
 use crate::approval::store::{
     InMemoryLedger, LedgerStore, LedgerStoreError, RecordList, ReplayGuard, system_time,
 };
@@ -479,11 +481,7 @@ impl Approvals {
         let tokens = decisions.iter().filter_map(|(token, _)| *token);
         let ids: HashSet<RecordId> = tokens.map(|token| token.record).collect();
         let ids: Vec<RecordId> = ids.into_iter().collect();
-        let mut records = HashMap::new();
-        if !ids.is_empty() {
-            let loaded = self.0.ledger.load(&ids).await?.records.into_iter();
-            records.extend(loaded.map(|versioned| (versioned.record.id, versioned.record)));
-        }
+        let records = self.0.records(&ids).await?;
         let mut groups: Vec<MessageDecisions> = Vec::new();
         for (token, decision) in decisions {
             let record = token.and_then(|token| records.get(&token.record));

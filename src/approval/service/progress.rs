@@ -1,4 +1,16 @@
 //! [`Progress`]: what a running call shows before its outcome.
+//!
+//! # What an approved tool emits is shown, and its call waits for the ledger
+//!
+//! An approved call runs before the model is called, on a task of its own, and emits preliminary outputs and parts.
+//! Parts are added to the message like those of a model call. A preliminary output is a frame that readers get and
+//! the message does not: the call stays open until the ledger has its outcome, so that a server that is lost
+//! meanwhile leaves a call that waits, and not one with half a result. While the log is slow, the turn does not
+//! read on, and an output that is not read is replaced by the next one: a tool that emits often neither waits nor
+//! fills the memory. Preliminary outputs get at most half of the bytes of a run. A reader that joins later gets
+//! only what follows the results that it has. Its sources and files stay in the step of the calls: a step of their
+//! own would end that of a call that still waits. Only the turn that writes the message shows what its calls emit:
+//! an approval that is redeemed while another answer is written gets the outcome alone.
 
 use std::collections::VecDeque;
 use std::fmt;

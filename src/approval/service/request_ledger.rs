@@ -1,5 +1,18 @@
 //! [`RequestLedger`]: the ledger of a stateless host. It holds the records of one request, which are
 //! made again from the approval ids of the request, and asks the replay guard about each.
+//!
+//! # Stateless approvals are a ledger that lives for one request
+//!
+//! A host that keeps nothing has no record, but the approval id has the digest of it. So the record is made again,
+//! from the id, the server's own data and the call that the client sends back, and counts only if its digest is the
+//! one in the id. It is put into a ledger in memory that lives for one request. All rules then apply unchanged:
+//! expiry, lapse, claim. The replay guard is asked in one place, when a record stops being pending.
+//!
+//! The input of a stateless approval is stored in canonical form, because a browser does not return the bytes. The
+//! keys of stateless approvals are derived for another purpose, so that a stateless host with the same secret
+//! rejects the approval ids of a ledger. Without a guard it is not known whether an approval was used before.
+//! Therefore an approved call that is not executed any more reads "outcome unknown", where a ledger would say
+//! "expired".
 
 use std::collections::HashMap;
 use std::future::ready;

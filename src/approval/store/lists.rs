@@ -1,4 +1,17 @@
 //! [`RecordList`]: the lists in which a store keeps its records in order.
+//!
+//! # A ledger keeps lists by their names, and what is in them is a rule
+//!
+//! A request is in many lists while it is pending: of all requests, of its requester, and of each audience, each of
+//! these also by chat and by tool. In a ledger with an index for each of them, every new list is a change of four
+//! stores and of the stores of third parties. So the names of the lists that have a record, and the times by which
+//! they have it, are a function of the record (`RecordList::places_of`), and a store has one table: name, time, id.
+//! A name is a digest, so no id of a user or chat needs to be escaped, and two tenants never share a list. A page
+//! of an inbox merges the lists of the principal and of its audiences, and reads each of them from the place of the
+//! page on, without what has expired by the clock of the store.
+//!
+//! The tool filter of an inbox is a list of its own. With both filters, the list of the chat is read, and other
+//! tools are left out: a chat has at most 64 pending requests of a user.
 
 use std::collections::BTreeSet;
 use std::fmt;

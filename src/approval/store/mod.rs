@@ -5,6 +5,18 @@
 //! process. Several servers share a `RedisStore` (package `ui-message-stream-redis`), a
 //! `PostgresStore` (`ui-message-stream-postgres`), or their own implementation of this trait, which
 //! `conformance` tests (feature `testing`).
+//!
+//! # A ledger store only compares and replaces
+//!
+//! This keeps the rules in one place. The next state of a record is a pure function of the record, the request and
+//! the time. A store saves the result if the record still has the revision that was read; otherwise the function is
+//! called again. A store in any database is four functions, and none of them knows what a claim is.
+//! `approval::store::conformance` tests them. The same holds for Redis: its scripts compare a revision and maintain
+//! the lists of pending records. They make two decisions: how many records the limits admit, as every store does,
+//! and that a claim is refused if Redis may have lost an earlier one. The store also provides the time, so that all
+//! servers that share it agree on which records have expired. The ledger in memory belongs to one process, so it
+//! measures the time with a monotonic clock. A clock that follows the system and never runs backwards would stand
+//! still after a jump forward and back, and a claim would look lost after a jump forward.
 
 #[cfg(feature = "testing")]
 pub mod conformance;
