@@ -1,4 +1,13 @@
 //! [`HistoryImport`]: what a conversation takes from the history that a client sent.
+//!
+//! # The results in a client's history are marked in the chat
+//!
+//! A server that has lost a chat can only ask the client what was in it, and the client can invent results. By
+//! default they are not imported. With `HistoryImport::TextsAndResults`, the chat lists them beside its messages: a
+//! mark in a part would come back from clients, and a model does not read the metadata of a part. So the model
+//! reads a sentence with each such result. Approval predicates do not find the calls in the chat, also a predicate
+//! that handles incomplete histories: it may have been written for a server that imports only texts, and would
+//! waive an approval for an invented result. A method of its own returns them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,27 @@
 //! [`Entry`]: what the log of a chat holds.
+//!
+//! # A new kind of entry
+//!
+//! Servers of two versions read and write the same logs while a new version is deployed. A server that finds a kind
+//! of entry which it does not know answers 503 for this chat, logs the name of the kind, and writes nothing: it
+//! cannot know what the entry means. It goes on with all other chats. The server that has written the entry goes
+//! on, too, and when a snapshot covers the entry, servers of both versions read the chat.
+//! `a_server_that_does_not_know_an_entry_refuses_the_chat_and_writes_nothing`
+//! (`tests/chat/stores/unknown_entries.rs`) shows it with an invented kind. To deploy without such refusals, a new
+//! kind takes two releases:
+//!
+//! 1. The first one reads it: a variant of `OtherEntry` (`crates/chat/src/log/entry.rs`), its `EntryKind`, its arm
+//!    in `ChatState::apply` (`log/state/mod.rs`) and in `RunFrames::push` (`log/run_frames.rs`), and, if a sink
+//!    gets what it changes, `Entry::changes_messages`. No code creates it yet. The compiler names all of these
+//!    places.
+//! 2. The second one writes it. Its changelog says that all servers have to run the first one before.
+//!
+//! `EntryKind` decides what a load leaves out, and never changes for a kind: `Frame` if only readers need it,
+//! `Note` if a turn needs it but decides nothing on it, `Control` if another turn has to notice it. An entry is not
+//! changed after a release: new fields are optional, with `#[serde(default)]`. What a fold keeps of an entry beyond
+//! the messages stands in `StoredState` (`log/state/stored.rs`), which an older server reads without the fields
+//! that it does not know: a state that must not be lost raises the format of the stored chat (`ChatRecord`), which
+//! an older server refuses by its number.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,11 @@
 //! [`ChatCursor`]: a place in the list of a user's conversations.
+//!
+//! # A list names the place after a chat by its time and id
+//!
+//! An index of a list moves with each message, and a chat that a cursor names may be deleted. The time of the last
+//! append with a control entry and the id are a place in any database (`(updated_at, id) < (…)`), valid without the
+//! chat. A chat that changes while pages are read moves to the front. The other chats are then still on one page
+//! each.
 
 use std::fmt;
 use std::str::FromStr;

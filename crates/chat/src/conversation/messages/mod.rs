@@ -3,6 +3,14 @@
 //! A conversation is read several times in a turn, and each reader has a version of its own. The
 //! versions share the messages, and the pages that list them: to add a message copies one page,
 //! and the list of pages. So the cost of a turn hardly depends on the length of the conversation.
+//!
+//! # The versions of a chat share its messages
+//!
+//! A turn reads its chat several times: to apply the request, to record results, for the agent, and to store the
+//! message. Each time it needs a version that does not change meanwhile. Copying the messages made a tiny turn in a
+//! chat of 3 000 turns cost 250 ms of CPU. Now a version is a list of pages, and each page lists up to 64 messages.
+//! Two versions share all pages but the changed one. A page also holds what a turn looks for: the hash of each id,
+//! the bytes, and whether there are calls without a result. So a turn reads few messages, however long the chat is.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,18 @@
 //! [`Logs`]: all logs in memory, what is counted of them, and what goes first.
+//!
+//! # A user's own chats are evicted first
+//!
+//! Chats in memory need a bound, and a bound that all users share lets one of them remove the chats of the others.
+//! So a user who reaches a limit loses their oldest chat. A chat with an open question goes last: without it, the
+//! question cannot be answered. For the number of chats it never goes: the new chat is refused. If the store is
+//! full, chats of the user who has the most bytes go. The limits count bytes as well as chats, because one chat may
+//! have as many bytes as ten thousand others. A chat that alone has more bytes than its user may have gets no more
+//! entries: it would evict the chats of all others, one after another.
+//!
+//! A database does not need this bound, and must not lose what it has confirmed. There, the user's next chat is
+//! refused. The limit is the same setting (`UserLimits::chats`), so that it has an effect with every store. The
+//! store counts in the step that creates the log, and only then. What is evicted for the memory of the process is a
+//! setting of the store in memory.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};

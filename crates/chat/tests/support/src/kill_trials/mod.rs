@@ -1,4 +1,9 @@
 //! What processes do with a store until they are killed, and what holds afterwards: the same for each store.
+//!
+//! The binaries `crash_recovery` of Redis and SQLite start themselves as other processes on one store, and kill
+//! these with SIGKILL: at each of twelve points around an approved call, and at random moments while they write,
+//! deliver events of approvals, and execute agents that ask for calls. `POINT_KILLS` and `KILLS` set the number of
+//! kills. A further store implements `Backend` of `tests/support/src/kills.rs`.
 
 mod inner_agents;
 mod ledger;
