@@ -23,8 +23,8 @@ applications:
     .ci/applications core default chat
 
 # What takes too long for each change; CONTRIBUTING.md says which change needs which. Needs redis-server,
-# Postgres, nginx, Caddy and HAProxy.
-nightly: all-applications servers simulations mutations approval-order approvals faults random-kills proxies json-states canonical-json
+# Postgres, nginx, Caddy, HAProxy and buildah.
+nightly: all-applications servers simulations mutations approval-order approvals faults random-kills proxies image json-states canonical-json
 
 # The simulator of chat turns with 100 000 interleavings.
 simulations:
@@ -111,11 +111,15 @@ approval-order:
 random-kills:
     KILLS=300 cargo test -p demo random_kills -- --nocapture
 
-# The configurations of `docs/operations.md` for nginx, Caddy and HAProxy in front of two demos. A proxy that is not
-# installed is NOT RUN; with `CI=true` that is a failure.
+# The configurations of `docs/operations.md` for nginx, Caddy and HAProxy in front of two demos, and the servers of
+# `deploy/compose.yaml`. What is not installed is NOT RUN; with `CI=true` that is a failure.
 proxies:
     cargo build -p demo --example chat
     node tests/client/proxies.mjs "${CARGO_TARGET_DIR:-target}/debug/examples/chat"
+
+# The image of `deploy/`. NOT RUN without a builder or a registry; with `CI=true` that is a failure.
+image:
+    .ci/image
 
 # What a store costs, beside memory: the time of an answer with a Redis that is 25 ms away, and the CPU of
 # a server with SQLite. Needs redis-server.

@@ -13,6 +13,7 @@ mod world;
 use std::env::VarError;
 use std::error::Error;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -24,6 +25,7 @@ use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
 use axum::response::Json;
 use axum::routing::get;
+use axum_extra::extract::cookie::Key;
 use tokio::net::TcpListener;
 #[cfg(unix)]
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -37,7 +39,9 @@ use ui_message_stream::model::Model;
 use ui_message_stream::policy::ChatPolicy;
 use ui_message_stream_agent::{Agent, Tool, ToolContext};
 use ui_message_stream_chat::axum::{approval_routes, chat_routes};
-use ui_message_stream_chat::{AgentEventStream, ChatAgent, ChatLimits, PostedHistory, Turn};
+use ui_message_stream_chat::{
+    AgentEventStream, ChatAgent, ChatLimits, ChatServer, PostedHistory, Turn,
+};
 
 pub use scripted_model::ScriptedModel;
 pub use storage::Storage;
@@ -49,20 +53,19 @@ pub fn init_log() {
     tracing_subscriber::fmt().init();
 }
 
-/// Serves the page, the chat and the approvals on `127.0.0.1:$PORT` (3000 by default). The chat
+/// Serves the page, the chat and the approvals on `$HOST:$PORT` (`127.0.0.1:3000` by default). The chat
 /// uses `model`; the chats and the users' worlds are in `storage`.
 ///
 /// On SIGTERM and Ctrl-C, live responses get 20 seconds. The rest goes on after the next start.
 ///
 /// Each browser is a user of its own, by a cookie. All clients without this cookie are one anonymous
-/// user.
+/// user. On an address that other machines can reach (`HOST=0.0.0.0`), clients without it get status 403.
 ///
 /// `GET /ready` is status 200 if the store can be written and the server does not stop, and otherwise 503 with
 /// the reason, within a second.
 ///
 /// # Errors
-/// If `PORT` is not a port number, if the server cannot listen on that port, which the error then names,
-/// or if a variable such as `UIMS_MAX_CHAT_BYTES`, which sets one of the [`ChatLimits`], or
+/// If `HOST` is not an IP address, if `PORT` is not a port number, if the server cannot listen there, or if a variable such as `UIMS_MAX_CHAT_BYTES`, which sets one of the [`ChatLimits`], or
 /// `UIMS_LEASE_MS`, the lease of live responses and of approved tool calls, is not a number that can be
 /// used. The error is one sentence.
 pub async fn run(model: Arc<dyn Model>, storage: Storage) -> anyhow::Result<()> {
@@ -70,12 +73,12 @@ pub async fn run(model: Arc<dyn Model>, storage: Storage) -> anyhow::Result<()> 
 }
 
 async fn run_now(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn Error>> {
-    let port = port(text_of("PORT")?)?;
+    let at = SocketAddr::new(host(text_of("HOST")?)?, port(text_of("PORT")?)?);
     let lease = lease(text_of("UIMS_LEASE_MS")?)?;
     let limits = limits(|name| std::env::var(name))?;
-    let listener = TcpListener::bind(("127.0.0.1", port)).await.map_err(|error| {
-        format!("cannot listen on 127.0.0.1:{port}: {error}; set PORT to a free port")
-    })?;
+    let listener = TcpListener::bind(at)
+        .await
+        .map_err(|error| format!("cannot listen on {at}: {error}; set PORT to a free port"))?;
     let address = listener.local_addr()?;
     println!("Open http://{address} and ask it to delete a file. Or, without a browser:");
     // The shell writes a new id for each call. A message with a known id gets its stored response.
@@ -83,10 +86,13 @@ async fn run_now(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
         "curl -N http://{address}/api/chat -H 'content-type: application/json' \
          -d '{{\"id\":\"'$(date +%s)'\",\"messages\":[{{\"id\":\"1\",\"role\":\"user\",\"parts\":[{{\"type\":\"text\",\"text\":\"weather\"}}]}}]}}'"
     );
-    println!("Each browser is a user of its own. All clients without its cookie are one user.");
+    let others = match address.ip().is_loopback() {
+        true => "All clients without its cookie are one user.",
+        false => "From other machines, clients without its cookie are refused.",
+    };
+    println!("Each browser is a user of its own. {others}");
     println!("{}", storage.description());
 
-    let cookie_key = storage.cookie_key();
     let (worlds, readiness) = (storage.worlds(), storage.readiness());
     let is_stopping = Arc::new(AtomicBool::new(false));
     let stops = Arc::clone(&is_stopping);
@@ -97,19 +103,7 @@ async fn run_now(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
     let chats = chats.with_limits(limits.chats);
     // The page may remove messages from its history before it sends the next one.
     let chats = chats.with_posted_history(PostedHistory::Truncate);
-    let welcome = from_fn_with_state(cookie_key.clone(), browsers::welcome);
-    let page = |html| get(async move || page::page(html)).layer(welcome.clone());
-    let app = Router::new()
-        .route("/", page(page::CHAT))
-        .route("/chats", page(page::ALL_CHATS))
-        .route("/reconnecting-fetch.mjs", get(async || page::reconnecting_fetch()))
-        .route("/api/world", get(show).delete(reset).with_state(worlds))
-        .nest("/api/chat", chat_routes(chats.clone()))
-        .nest("/api/approvals", approval_routes(chats.clone()))
-        .layer(from_fn_with_state(cookie_key, browsers::identify))
-        .layer(without_authentication())
-        // Only pages of this server may read the world and stop runs, not only post.
-        .layer(ChatPolicy::default())
+    let app = app(chats.clone(), worlds, storage.cookie_key())
         // For a load balancer, which is no page and no user.
         .route(
             "/ready",
@@ -141,6 +135,24 @@ async fn run_now(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
     serve(listener, app).with_graceful_shutdown(stop).await;
     storage.close().await;
     Ok(())
+}
+
+/// Creates the routes for browsers.
+fn app(chats: ChatServer, worlds: Arc<Worlds>, cookie_key: Key) -> Router {
+    let welcome = from_fn_with_state(cookie_key.clone(), browsers::welcome);
+    let page = |html| get(async move || page::page(html)).layer(welcome.clone());
+    Router::new()
+        .route("/api/world", get(show).delete(reset).with_state(worlds))
+        .nest("/api/chat", chat_routes(chats.clone()))
+        .nest("/api/approvals", approval_routes(chats))
+        // Around it, so that a browser is known on every address.
+        .layer(without_authentication())
+        .layer(from_fn_with_state(cookie_key, browsers::identify))
+        .route("/", page(page::CHAT))
+        .route("/chats", page(page::ALL_CHATS))
+        .route("/reconnecting-fetch.mjs", get(async || page::reconnecting_fetch()))
+        // Only pages of this server may read the world and stop runs, not only post.
+        .layer(ChatPolicy::default())
 }
 
 /// Answers whether the store can be written, within a second. The store logs its failures itself.
@@ -224,6 +236,14 @@ fn limits(
         }
     }
     Ok(limits)
+}
+
+/// Returns the address that `HOST` sets.
+fn host(text: Option<String>) -> Result<IpAddr, String> {
+    let Some(text) = text else { return Ok(Ipv4Addr::LOCALHOST.into()) };
+    text.parse().map_err(|_| {
+        format!("HOST is `{text}`: set an IP address, such as 0.0.0.0, or unset it for 127.0.0.1")
+    })
 }
 
 /// Returns the port that `PORT` sets.
@@ -392,7 +412,42 @@ async fn in_database<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Body;
+    use axum::http::header::{COOKIE, SET_COOKIE};
+    use axum::http::{Request, Response};
+    use rusqlite::Connection;
+    use tower::ServiceExt as _;
+    use ui_message_stream::axum::LocalAddress;
+
     use super::*;
+
+    #[tokio::test]
+    async fn where_other_machines_reach_it_a_client_needs_the_cookie_of_the_page() {
+        let worlds = Arc::new(Worlds::new(Connection::open_in_memory().unwrap()).unwrap());
+        let agent = agent(Arc::new(ScriptedModel), &worlds).unwrap();
+        let app = app(agent.into_chat_server(), worlds, Key::generate());
+        let request = async |path: &str, cookie: &str, address: [u8; 4]| -> Response<_> {
+            let mut request = Request::get(path).header("host", "localhost:8080");
+            if !cookie.is_empty() {
+                request = request.header(COOKIE, cookie);
+            }
+            let mut request = request.body(Body::empty()).unwrap();
+            request.extensions_mut().insert(LocalAddress(SocketAddr::from((address, 3000))));
+            app.clone().oneshot(request).await.unwrap()
+        };
+        let others = [192, 0, 2, 1];
+        let page = request("/", "", others).await;
+        assert_eq!(page.status(), StatusCode::OK);
+        let cookie = page.headers()[SET_COOKIE].to_str().unwrap().split(';').next().unwrap();
+        assert_eq!(request("/api/chat", cookie, others).await.status(), StatusCode::OK);
+        assert_eq!(request("/api/world", cookie, others).await.status(), StatusCode::OK);
+        for cookie in ["", "demo-user-8080=guessed"] {
+            let refused = request("/api/chat", cookie, others).await;
+            assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{cookie}");
+            let known = request("/api/chat", cookie, [127, 0, 0, 1]).await;
+            assert_eq!(known.status(), StatusCode::OK, "{cookie}");
+        }
+    }
 
     #[test]
     fn each_variable_sets_its_own_limit() {

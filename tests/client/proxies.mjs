@@ -1,24 +1,29 @@
 // Runs the proxies of `docs/operations.md`, with the configurations there, in front of two demos on one SQLite file, and
-// checks what that page says of them.
-//   node proxies.mjs DEMO [nginx] [caddy] [haproxy]
+// checks what that page says of them. `compose` is what `deploy/compose.yaml` starts: its nginx, its servers and its Redis, as
+// processes, with the variables, commands and health checks of that file.
+//   node proxies.mjs DEMO [nginx] [caddy] [haproxy] [compose]
 // DEMO is the built example `chat`. A proxy that is not installed is NOT RUN; with `CI=true` that is a failure. Prints
 // a line for each promise that is kept, then "proxies: N ran, M failed".
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { parse } from 'yaml';
 import { reconnectingFetch } from '../../packages/client/src/reconnecting-fetch.js';
 import { until } from '../support/until.mjs';
 
-const operations = readFileSync(new URL('../../docs/operations.md', import.meta.url), 'utf8');
+const read = file => readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8');
+
+/** The configuration of a proxy in `docs/operations.md`. */
+const documented = name => new RegExp(`^\`\`\`${name}\n([^]*?)^\`\`\``, 'm').exec(read('docs/operations.md'))[1];
 
 /** How each proxy is started with a configuration, and what surrounds that of the page. */
 const PROXIES = {
   nginx: {
-    version: ['-v'],
     listen: 'listen 80;',
     on: port => `listen 127.0.0.1:${port};`,
     around: (block, folder) => {
@@ -31,7 +36,6 @@ const PROXIES = {
     end: ['broken'],
   },
   caddy: {
-    version: ['version'],
     listen: 'chat.example {',
     on: port => `http://127.0.0.1:${port} {`,
     around: block => `{\n admin off\n auto_https off\n}\n${block}`,
@@ -40,7 +44,6 @@ const PROXIES = {
     end: ['clean', 'broken'],
   },
   haproxy: {
-    version: ['-v'],
     listen: 'bind :80',
     on: port => `bind 127.0.0.1:${port}`,
     around: block => block,
@@ -48,6 +51,12 @@ const PROXIES = {
     isAtOnce: true,
     end: ['broken'],
   },
+};
+PROXIES.compose = {
+  ...PROXIES.nginx,
+  programs: ['nginx', 'redis-server', 'curl'],
+  block: () => read('deploy/nginx.conf'),
+  servers: ['chat-1:3000', 'chat-2:3000'],
 };
 
 /** What has to be removed at the end, the last one first. */
@@ -86,48 +95,95 @@ async function isReady(url) {
   return response?.ok;
 }
 
+function withReplaced(text, replaced) {
+  return replaced.reduce((text, [from, to]) => {
+    const changed = text.replaceAll(from, to);
+    assert.notEqual(changed, text, `${from} is not there`);
+    return changed;
+  }, text);
+}
+
 /** Starts a proxy in front of two ports. Returns its URL. */
 async function startProxy(name, ports) {
-  const { listen, on, around, arguments: argumentsOf } = PROXIES[name];
-  const [, block] = new RegExp(`^\`\`\`${name}\n([^]*?)^\`\`\``, 'm').exec(operations);
+  const { programs: [program] = [name], block = () => documented(name), servers, listen, on, around, arguments: argumentsOf } = PROXIES[name];
   const [folder, port] = [temporaryFolder(), await freePort()];
-  const replaced = [[listen, on(port)], ...ports.map((port, at) => [`127.0.0.1:300${at}`, `127.0.0.1:${port}`])];
-  const config = replaced.reduce((config, [from, to]) => {
-    assert(config.includes(from), `${name}: ${from} is not in the block`);
-    return config.replaceAll(from, to);
-  }, block);
-  writeFileSync(`${folder}/config`, around(config, folder));
-  const proxy = start(name, argumentsOf(`${folder}/config`), { env: { ...process.env, HOME: folder } });
+  const addresses = servers ?? ['127.0.0.1:3000', '127.0.0.1:3001'];
+  const replaced = [[listen, on(port)], ...ports.map((port, at) => [addresses[at], `127.0.0.1:${port}`])];
+  writeFileSync(`${folder}/config`, around(withReplaced(block(), replaced), folder));
+  const proxy = start(program, argumentsOf(`${folder}/config`), { env: { ...process.env, HOME: folder } });
   const url = `http://127.0.0.1:${port}`;
   await until(() => `${name} serves: ${proxy.printed}`, () => isReady(`${url}/ready`));
   return url;
 }
 
-/** Two demos on one file, and their gates. */
+/** Two demos on one store, and their gates. */
 class Demos {
   folder = temporaryFolder();
   processes = [];
   gates = join(this.folder, 'gates');
 
   async start(at) {
-    const env = { ...process.env, PORT: this.ports[at], UIMS_DATA: join(this.folder, 'chat.db'), DEMO_GATES: this.gates, UIMS_LEASE_MS: 2_000 };
+    const env = { ...process.env, ...this.variables(at), DEMO_GATES: this.gates, UIMS_LEASE_MS: 2_000 };
     this.processes[at] = start(DEMO, [], { env });
-    await until('the demo is ready', () => isReady(`${this.url(at)}/ready`));
+    await until(() => `the demo is ready: ${this.processes[at].printed}`, () => this.isHealthy(at));
+  }
+
+  variables(at) {
+    return { PORT: this.ports[at], UIMS_DATA: join(this.folder, 'chat.db') };
+  }
+
+  isHealthy(at) {
+    return isReady(`${this.url(at)}/ready`);
   }
 
   url = at => `http://127.0.0.1:${this.ports[at]}`;
 
-  static async start() {
-    const demos = new Demos();
-    mkdirSync(demos.gates);
-    demos.ports = [await freePort(), await freePort()];
-    for (const at of [0, 1]) await demos.start(at);
-    return demos;
+  async begin() {
+    mkdirSync(this.gates);
+    this.ports = [await freePort(), await freePort()];
+    for (const at of [0, 1]) await this.start(at);
   }
 
   close = (...names) => names.forEach(name => writeFileSync(join(this.gates, name), ''));
   open = name => rmSync(join(this.gates, name));
 }
+
+/** The servers of `deploy/compose.yaml`, on its Redis. */
+class Containers extends Demos {
+  #services = parse(read('deploy/compose.yaml')).services;
+
+  async begin() {
+    this.redisPort = await freePort();
+    const { command: [redis, ...settings], healthcheck } = this.#services.redis;
+    const [, client, ...ping] = healthcheck.test;
+    start(redis, [...settings, '--port', this.redisPort, '--dir', this.folder]);
+    await until('Redis is healthy', () => spawnSync(client, ['-p', this.redisPort, ...ping]).status === 0);
+    await super.begin();
+  }
+
+  /** A server's service, with the ports and the folder of this run. */
+  #service(at) {
+    const replaced = [
+      ['redis://redis/', `redis://127.0.0.1:${this.redisPort}/`],
+      ['/data/', `${this.folder}/`],
+      ['3000', this.ports[at]],
+      [/\$\{APPROVAL_SECRET:\?[^}]+\}/g, SECRET],
+    ];
+    return JSON.parse(withReplaced(JSON.stringify(this.#services[`chat-${at + 1}`]), replaced));
+  }
+
+  variables(at) {
+    const ofImage = [...read('deploy/Dockerfile').matchAll(/^ENV (\w+)=(.*)$/gm)].map(([, name, value]) => [name, value]);
+    return { ...Object.fromEntries(ofImage), ...this.#service(at).environment };
+  }
+
+  isHealthy(at) {
+    const [, program, ...given] = this.#service(at).healthcheck.test;
+    return spawnSync(program, given).status === 0;
+  }
+}
+
+const SECRET = randomBytes(32).toString('base64');
 
 /** A response that is read while it is written. */
 class Reader {
@@ -311,9 +367,35 @@ async function lose(demos, url) {
   return connections[0].end;
 }
 
+/** The first server asks and is killed. What the second one gets approved runs there, and the first one knows it when it is back. */
+async function decideElsewhere(demos, url) {
+  const page = new Page(demos.url(0));
+  await (await page.ask('Please delete a file')).untilDone();
+  demos.processes[0].kill('SIGKILL');
+  await demos.processes[0].ended;
+  const get = async (url, path) => (await fetch(`${url}${path}`)).json();
+  const { approvals } = await get(demos.url(1), `/api/approvals?chat=${page.id}`);
+  assert.equal(approvals.length, 1);
+  const decisions = [{ approvalId: approvals[0].approvalId, approved: true }];
+  await until('the decision is taken', async () => {
+    const body = JSON.stringify({ decisions });
+    const response = await fetch(`${url}/api/approvals`, { method: 'POST', headers: { 'content-type': 'application/json' }, body });
+    await response.text();
+    return response.ok;
+  });
+  const hasDeleted = async url => {
+    const { messages } = await get(url, `/api/chat/${page.id}`);
+    return messages.at(-1).parts.some(part => part.type === 'tool-delete_file' && part.state === 'output-available');
+  };
+  await until('the file is deleted', () => hasDeleted(demos.url(1)));
+  await demos.start(0);
+  assert(await hasDeleted(demos.url(0)));
+}
+
 async function check(name) {
   const { isAtOnce, end } = PROXIES[name];
-  const demos = await Demos.start();
+  const demos = name === 'compose' ? new Containers() : new Demos();
+  await demos.begin();
   const url = await startProxy(name, demos.ports);
   const say = what => console.log(`${name}: ${what}`);
   await deltaByDelta(demos, url);
@@ -322,6 +404,8 @@ async function check(name) {
   say('Stop ends the answer');
   await leave(name);
   say('a client that leaves is noticed');
+  await decideElsewhere(demos, url);
+  say('what a server asked that was killed is approved at the other one');
   await shutDown(demos, url, isAtOnce);
   say(`a server that stops gets no more messages ${isAtOnce ? 'at once' : 'after a check'}`);
   const ended = await lose(demos, url);
@@ -330,11 +414,12 @@ async function check(name) {
 }
 
 const [DEMO, ...names] = process.argv.slice(2);
-if (!existsSync(DEMO ?? '')) throw new Error('which demo? node proxies.mjs DEMO [nginx] [caddy] [haproxy]');
+if (!existsSync(DEMO ?? '')) throw new Error('which demo? node proxies.mjs DEMO [nginx] [caddy] [haproxy] [compose]');
 let [ran, failed] = [0, 0];
 for (const name of names.length ? names : Object.keys(PROXIES)) {
-  if (spawnSync(name, PROXIES[name].version).error) {
-    console.log(`NOT RUN: needs apt-get install ${name}`);
+  const missing = (PROXIES[name].programs ?? [name]).find(program => spawnSync(program, ['--version']).error);
+  if (missing) {
+    console.log(`NOT RUN: ${name} needs apt-get install ${missing}`);
     failed += process.env.CI === 'true' ? 1 : 0;
     continue;
   }

@@ -1,6 +1,7 @@
 //! The protocol: chunks, messages, requests, streams and the tool loop, without a server.
 
 mod checker;
+mod containers;
 mod corpus;
 mod documented_programs;
 mod fault_table;

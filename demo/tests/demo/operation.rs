@@ -21,6 +21,7 @@ fn a_variable_that_cannot_be_used_is_named_with_its_value_and_what_to_set() {
     let missing = folder.path().join("missing/chat.db").display().to_string();
     let folder = folder.path().display().to_string();
     let cases = [
+        ("HOST", "localhost", "HOST is `localhost`: set an IP address"),
         ("PORT", "abc", "PORT is `abc`: set a number from 0 to 65535"),
         ("PORT", "70000", "PORT is `70000`: set a number"),
         ("UIMS_LEASE_MS", "0", "UIMS_LEASE_MS is `0`: set a number of milliseconds from 100"),
