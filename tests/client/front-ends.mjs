@@ -1,9 +1,11 @@
 // Stops, writes on, regenerates and edits with front ends as they are installed: `useChat` of v6 and of
-// v7, and the runtime of assistant-ui. Compares what they show with what the model reads and with what
+// v7, also with another transport as `docs/client-versions.md` shows it, and the runtime of assistant-ui. Compares what they show with what the model reads and with what
 // the server stores, under both settings of `posted_history`.
 //   node front-ends.mjs BASE_URL
 // `front_ends.rs` has the server. Prints a line for each failure, then "front ends: N ran, M failed".
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { WorkflowChatTransport } from '@ai-sdk/workflow/client';
 import * as react6 from '@ai-sdk/react';
 import * as react7 from 'ai-sdk-react-7';
 import { reconnectingFetch } from '../../packages/client/src/reconnecting-fetch.js';
@@ -17,9 +19,26 @@ if (!baseUrl) throw new Error('which server? node front-ends.mjs BASE_URL');
 
 const realFetch = globalThis.fetch;
 
+/** Makes the default transport of a client. */
+const byDefault = ({ DefaultChatTransport }, prepareSendMessagesRequest) => (api, fetch) =>
+  new DefaultChatTransport({ api, fetch, prepareSendMessagesRequest });
+
+/** Makes the transport of `@ai-sdk/workflow` with the lines of the documentation. */
+function ofWorkflow(api, fetch) {
+  const page = readFileSync(new URL('../../docs/client-versions.md', import.meta.url), 'utf8');
+  const [, lines] = /^```ts\n(const transport = new WorkflowChatTransport[^]*?)^```/m.exec(page);
+  class Transport extends WorkflowChatTransport {
+    constructor(options) {
+      super({ api, ...options });
+    }
+  }
+  return new Function('WorkflowChatTransport', 'fetch', `${lines}return transport;`)(Transport, fetch);
+}
+
 const FRONT_ENDS = {
-  'useChat v6': UseChat.open(react6, await loadClient(REFERENCE)),
-  'useChat v7': UseChat.open(react7, await loadClient(NEWEST)),
+  'useChat v6': UseChat.open(react6, byDefault(await loadClient(REFERENCE))),
+  'useChat v7': UseChat.open(react7, byDefault(await loadClient(NEWEST))),
+  'useChat v7, WorkflowChatTransport': UseChat.open(react7, ofWorkflow),
   'assistant-ui': AssistantUi.open,
 };
 
@@ -33,8 +52,8 @@ const lastMessageOnly = ({ id, messages, trigger, messageId }) => ({
 
 /** Pages that post their last message only. */
 const SHORT_BODIES = {
-  'useChat v6, last message': UseChat.open(react6, await loadClient(REFERENCE), lastMessageOnly),
-  'useChat v7, last message': UseChat.open(react7, await loadClient(NEWEST), lastMessageOnly),
+  'useChat v6, last message': UseChat.open(react6, byDefault(await loadClient(REFERENCE), lastMessageOnly)),
+  'useChat v7, last message': UseChat.open(react7, byDefault(await loadClient(NEWEST), lastMessageOnly)),
 };
 
 /** A page with a chat of its own. The texts of its user begin with the name of the test. */

@@ -5,10 +5,10 @@ import { until } from '../../support/until.mjs';
 
 /** The hook with its defaults, and what a page does with it. */
 export class UseChat {
-  /** `module` is `@ai-sdk/react` of one version, `ai` is the client that it uses. */
-  static open = (module, ai, prepareSendMessagesRequest) => async (api, fetch) => {
+  /** `module` is `@ai-sdk/react` of one version, `transportOf` makes the transport of a page. */
+  static open = (module, transportOf) => async (api, fetch) => {
     const page = new UseChat();
-    const transport = new ai.DefaultChatTransport({ api, fetch, prepareSendMessagesRequest });
+    const transport = transportOf(api, fetch);
     const Page = () => {
       page.helpers = module.useChat({ transport });
       return null;
