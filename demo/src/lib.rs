@@ -141,7 +141,7 @@ async fn run_now(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
 fn app(chats: ChatServer, worlds: Arc<Worlds>, cookie_key: Key) -> Router {
     let welcome = from_fn_with_state(cookie_key.clone(), browsers::welcome);
     let page = |html| get(async move || page::page(html)).layer(welcome.clone());
-    Router::new()
+    let app = Router::new()
         .route("/api/world", get(show).delete(reset).with_state(worlds))
         .nest("/api/chat", chat_routes(chats.clone()))
         .nest("/api/approvals", approval_routes(chats))
@@ -149,8 +149,10 @@ fn app(chats: ChatServer, worlds: Arc<Worlds>, cookie_key: Key) -> Router {
         .layer(without_authentication())
         .layer(from_fn_with_state(cookie_key, browsers::identify))
         .route("/", page(page::CHAT))
-        .route("/chats", page(page::ALL_CHATS))
-        .route("/reconnecting-fetch.mjs", get(async || page::reconnecting_fetch()))
+        .route("/chats", page(page::ALL_CHATS));
+    page::SCRIPTS
+        .into_iter()
+        .fold(app, |app, (path, text)| app.route(path, get(async move || page::script(text))))
         // Only pages of this server may read the world and stop runs, not only post.
         .layer(ChatPolicy::default())
 }

@@ -28,8 +28,14 @@ pub(crate) fn page(html: &str) -> ([(HeaderName, String); 2], Html<String>) {
     (headers, Html(html.replace("{nonce}", &nonce.to_string())))
 }
 
-/// Returns the script that the page imports. Like the page, it is read as the type that it has.
-pub(crate) fn reconnecting_fetch() -> ([(HeaderName, &'static str); 2], &'static str) {
+/// Returns a script that a page imports. Like the page, it is read as the type that it has.
+pub(crate) fn script(text: &'static str) -> ([(HeaderName, &'static str); 2], &'static str) {
     let headers = [(CONTENT_TYPE, "text/javascript"), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
-    (headers, include_str!("../../packages/client/src/reconnecting-fetch.js"))
+    (headers, text)
 }
+
+/// The scripts of the package for pages that the page with one chat imports.
+pub(crate) const SCRIPTS: [(&str, &str); 2] = [
+    ("/input-fields.mjs", include_str!("../../packages/client/src/input-fields.js")),
+    ("/reconnecting-fetch.mjs", include_str!("../../packages/client/src/reconnecting-fetch.js")),
+];

@@ -1,4 +1,5 @@
 export type { ChatEvent, ChatEvents } from './events.js';
+export { changedInput, inputFields, type InputField } from './input-fields.js';
 export { answerEnd, approvalOf, isQuestion, visible, visibleJson, type Approval, type AskingPart } from './messages.js';
 export { reconnectingFetch } from './reconnecting-fetch.js';
 export {
