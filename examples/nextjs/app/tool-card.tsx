@@ -1,7 +1,16 @@
 import type { ChatAddToolOutputFunction } from 'ai';
 import { getToolName, isToolUIPart } from 'ai';
-import { type ReactNode, useEffect, useRef, useState } from 'react';
-import { type Approval, type ApprovalAnswer, approvalOf, visible, visibleJson } from 'ui-message-stream-client';
+import { type ReactNode, useEffect, useId, useRef, useState } from 'react';
+import {
+  type Approval,
+  type ApprovalAnswer,
+  approvalOf,
+  changedInput,
+  type InputField,
+  inputFields,
+  visible,
+  visibleJson,
+} from 'ui-message-stream-client';
 import type { ChatMessage, ToolPart } from './messages';
 
 type Props = {
@@ -40,7 +49,7 @@ export function ToolCard({ part, messages, isLast, isLive, canAnswer, respond, a
       aria-label={visible(name)}
     >
       <p className="tool-head">
-        <strong>{visible(whatItDoes(part))}</strong>{' '}
+        <strong>{visible(titleOf(part))}</strong>{' '}
         <span className="badge">{unfinished || state}</span>
       </p>
       <p className="muted">
@@ -62,6 +71,7 @@ export function ToolCard({ part, messages, isLast, isLive, canAnswer, respond, a
           key={part.approval.id}
           asked={asked}
           input={part.input}
+          title={titleOf(part)}
           answer={answer => respond(part, answer)}
         />
       )}
@@ -115,21 +125,7 @@ const ENDED_WITHOUT_RUN: { [state in Approval['state']]?: { label: string; text:
     },
   };
 
-/** Inputs arrive piece by piece, so any field may be missing for a moment. */
-function whatItDoes(part: ToolPart): string {
-  switch (part.type) {
-    case 'tool-get_weather':
-      return `Weather in ${part.input?.city ?? '…'}`;
-    case 'tool-delete_file':
-      return `Delete ${part.input?.path ?? '…'}`;
-    case 'tool-transfer':
-      return `Transfer ${part.input?.amount ?? '…'} to ${part.input?.to ?? '…'}`;
-    case 'tool-get_location':
-      return 'Tell where you are';
-    default:
-      return part.title ?? getToolName(part);
-  }
-}
+const titleOf = (part: ToolPart) => part.title ?? getToolName(part);
 
 /**
  * What is asked about a call. It takes the focus when it appears, unless the user writes, answers
@@ -163,28 +159,32 @@ function Question({ children }: { children: ReactNode }) {
 type QuestionProps = {
   asked: Approval | undefined;
   input: unknown;
+  title: string;
   answer: (answer: ApprovalAnswer) => void;
 };
 
-function ApprovalQuestion({ asked, input, answer }: QuestionProps) {
+function ApprovalQuestion({ asked, input, title, answer }: QuestionProps) {
   const [reason, setReason] = useState('');
-  const [changed, setChanged] = useState<string>();
-  const [problem, setProblem] = useState('');
+  const fields = inputFields(input, asked?.editable);
+  // What the controls of the fields hold, while they are open.
+  const [edits, setEdits] = useState<(string | boolean)[]>();
   const { box, read, look } = useReadToTheEnd();
-  const { editable } = asked ?? {};
+  const { input: changed, changes, unreadable } = changedInput(input, fields, edits ?? fields.map(({ edit }) => edit));
+  const isChanged = changes.length > 0;
 
   const deny = () => answer({ approved: false, reason: reason.trim() || undefined });
   function approve() {
-    if (changed === undefined) return answer({ approved: true });
-    const edited = withEdited(input, editable, changed);
-    if (edited) answer({ approved: true, ...edited });
-    else setProblem(editable === true ? 'This is not JSON.' : 'This is not a JSON object.');
+    if (unreadable.length === 0) answer({ approved: true, ...(isChanged && { input: changed }) });
   }
   return (
     <Question>
-      {asked && <p>{visible(asked.description)}</p>}
+      {isChanged ? (
+        <p>{`${visible(title)} with ${changes.map(inWords).join(' and ')}?`}</p>
+      ) : (
+        asked && <p>{visible(asked.description)}</p>
+      )}
       <pre ref={box} className="input" aria-label="Input" tabIndex={0} onScroll={look}>
-        {visibleJson(input)}
+        {visibleJson(changed)}
       </pre>
       {asked?.expiresAt && (
         <p className="muted">Can be answered until {time(asked.expiresAt)}.</p>
@@ -193,18 +193,14 @@ function ApprovalQuestion({ asked, input, answer }: QuestionProps) {
         <p className="danger">Careful: the input holds characters that cannot be seen.</p>
       )}
       {asked?.decidedByOthers && <p>Somebody else has to approve this. You can deny it.</p>}
-      {changed !== undefined && (
-        <textarea
-          data-testid="changed-input"
-          aria-label="Changed input, as JSON"
-          rows={3}
-          spellCheck={false}
-          autoFocus
-          value={changed}
-          onChange={event => setChanged(event.target.value)}
-        />
+      {edits && (
+        <Fields fields={fields} edits={edits} change={setEdits} close={() => setEdits(undefined)} />
       )}
-      {problem && <p className="danger">{problem}</p>}
+      {unreadable.map(field => (
+        <p key={nameOf(field)} className="danger" role="alert">
+          {nameOf(field)} is not {field.kind === 'number' ? 'a number' : 'JSON'}.
+        </p>
+      ))}
       {!read && <p>Scroll through the whole input, then you can approve it.</p>}
       <div className="actions">
         <button
@@ -215,12 +211,12 @@ function ApprovalQuestion({ asked, input, answer }: QuestionProps) {
         >
           Approve
         </button>
-        {editable && changed === undefined && !asked?.decidedByOthers && (
+        {fields.length > 0 && !asked?.decidedByOthers && (
           <button
             data-testid="change"
-            onClick={() => setChanged(JSON.stringify(editedPart(input, editable), null, 2))}
+            onClick={() => setEdits(edits ? undefined : fields.map(({ edit }) => edit))}
           >
-            Change
+            {edits ? 'Back' : 'Change'}
           </button>
         )}
         <button data-testid="deny" onClick={deny}>
@@ -239,28 +235,66 @@ function ApprovalQuestion({ asked, input, answer }: QuestionProps) {
   );
 }
 
-/** The part of an input that the user may change. */
-function editedPart(input: unknown, editable: true | string[]): unknown {
-  if (editable === true) return input;
-  return Object.fromEntries(Object.entries(input ?? {}).filter(([name]) => editable.includes(name)));
+type FieldsProps = {
+  fields: InputField[];
+  edits: (string | boolean)[];
+  change: (edits: (string | boolean)[]) => void;
+  close: () => void;
+};
+
+/** A control for each field of the input that the user may change. They and the buttons stay in sight, also above a keyboard. */
+function Fields({ fields, edits, change, close }: FieldsProps) {
+  const node = useRef<HTMLDivElement>(null);
+  const id = useId();
+  useEffect(() => {
+    const actions = node.current?.closest('.question')?.querySelector('.actions');
+    const show = () => [actions, node.current].forEach(part => part?.scrollIntoView({ block: 'nearest' }));
+    show();
+    addEventListener('resize', show);
+    return () => removeEventListener('resize', show);
+  }, []);
+  return (
+    <div ref={node} className="fields" onKeyDown={event => event.key === 'Escape' && close()}>
+      {fields.map((field, at) => {
+        const edit = edits[at];
+        const set = (edit: string | boolean) => change(edits.with(at, edit));
+        const Control = field.isLong ? 'textarea' : 'input';
+        const control = `${id}${at}`;
+        return (
+          <div key={control}>
+            <label htmlFor={control}>
+              {nameOf(field)}
+              {field.kind === 'json' && ' (JSON)'}
+            </label>
+            {typeof edit === 'boolean' ? (
+              <input id={control} type="checkbox" checked={edit} onChange={event => set(event.target.checked)} />
+            ) : (
+              <Control
+                id={control}
+                inputMode={field.kind === 'number' ? 'decimal' : undefined}
+                rows={field.isLong ? 3 : undefined}
+                autoComplete="off"
+                spellCheck={false}
+                autoFocus={at === 0}
+                value={edit}
+                onChange={event => set(event.target.value)}
+              />
+            )}
+          </div>
+        );
+      })}
+    </div>
+  );
 }
 
-/** The whole input, with the part that the user has edited. Nothing if that part is not valid. */
-function withEdited(
-  input: unknown,
-  editable: true | string[] | undefined,
-  text: string,
-): { input: unknown } | undefined {
-  let edited: unknown;
-  try {
-    edited = JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-  if (editable === true || editable === undefined) return { input: edited };
-  if (typeof edited !== 'object' || edited === null || Array.isArray(edited)) return undefined;
-  const fixed = Object.entries(input ?? {}).filter(([name]) => !editable.includes(name));
-  return { input: { ...Object.fromEntries(fixed), ...edited } };
+const nameOf = ({ name }: InputField) => visible(name ?? 'input');
+
+/** What has changed in a field. */
+function inWords(field: InputField & { now: unknown }): string {
+  const shown = (value: unknown) => (typeof value === 'string' ? visible(value) : visibleJson(value));
+  const [before, now] = [shown(field.value), shown(field.now)];
+  const isShort = /^.{1,60}$/.test(before) && /^.{1,60}$/.test(now);
+  return `${nameOf(field)} ${isShort ? `${now} instead of ${before}` : 'changed'}`;
 }
 
 /** Whether a box has shown its text to the end. One that needs no scrolling has at once. */
