@@ -58,6 +58,14 @@ impl Redeemed {
         if let Some(open) = &open {
             plan = plan.closing_only(open.iter().filter_map(|call| call.approval_id.clone()));
         }
+        // Requests that no answer can reach are closed, when they are answered or a message follows.
+        let undecided = chat.undecided_calls();
+        let is_answered = |id: &&ApprovalId| {
+            open.is_some() || answers.iter().any(|(answered, _)| answered == *id)
+        };
+        let answered = undecided.iter().filter_map(|call| call.approval_id.as_ref());
+        let answered: Vec<ApprovalId> = answered.filter(is_answered).cloned().collect();
+        let void = approvals.close_void(&answered).await?;
         let mut calls = Box::new(approvals.resolve(plan, &chat.client_executed).await?);
         let deferred = calls.results().clone();
         let superseded = deferred.superseded().iter().map(|call| {
@@ -65,17 +73,7 @@ impl Redeemed {
             ReceivedResult::new(call.with_outcome(DeferredOutcome::Superseded), descriptor)
         });
         let mut known: Vec<ReceivedResult> = superseded.collect();
-        // Requests that no answer can reach are closed, when they are answered or a message follows.
-        let undecided = chat.undecided_calls();
-        let is_answered = |id: &&ApprovalId| {
-            open.is_some() || answers.iter().any(|(answered, _)| answered == *id)
-        };
-        let void = undecided.iter().filter(|call| {
-            call.approval_id.as_ref().filter(is_answered).is_some_and(|id| approvals.is_void(id))
-        });
-        known.extend(
-            void.map(|call| ReceivedResult::new(call.with_outcome(DeferredOutcome::Revoked), None)),
-        );
+        known.extend(results_of(&undecided, void));
         let mut progress = Vec::new();
         let is_executing = loop {
             match calls.next_update().now_or_never() {

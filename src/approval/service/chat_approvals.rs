@@ -10,6 +10,7 @@ use super::inner::{Inner, RecordUpdate, Stateless, random_bytes};
 use super::issued_approval::{
     CallToApprove, IssuedApproval, RequestApprovalError, event_of_request, log_refused,
 };
+use super::other_keys::close_void;
 use super::request_ledger::RequestLedger;
 use super::unissued::Unissued;
 use super::{AuditEvent, AuditEventKind, ToolInfo};
@@ -51,10 +52,16 @@ pub struct ChatApprovals {
 }
 
 impl ChatApprovals {
-    /// Whether no key of this server has sealed this approval id. A request of the server with such an id
-    /// cannot be answered any more, for example because its key was deleted with a restore.
-    pub fn is_void(&self, id: &ApprovalId) -> bool {
-        ApprovalRecord::record_id_from_token(id, &self.inner.keys, system_time()).is_none()
+    /// Closes those of these requests of the chat that no key of this server has sealed, and returns their
+    /// outcomes. They cannot be answered here, for example because the key was deleted with a restore.
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`] if the ledger fails. Some of the requests may be closed then.
+    pub async fn close_void(
+        &self,
+        ids: &[ApprovalId],
+    ) -> Result<Vec<ResolvedRequest>, LedgerStoreError> {
+        close_void(self, ids).await
     }
 
     /// Records the rejection of responses to calls that the chat does not hold.

@@ -2,9 +2,13 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::approval::store::system_time;
+use super::inner::RecordUpdate;
+use super::{ChatApprovals, ResolvedRequest};
+use crate::approval::store::{LedgerStoreError, system_time};
 use crate::approval::token::Token;
-use crate::approval::{ApprovalRecord, KeyId, KeyRing};
+use crate::approval::{
+    ApprovalRecord, DeferredOutcome, KeyId, KeyRing, RevocationReason, Transition,
+};
 use crate::id::ApprovalId;
 
 /// The keys that have sealed open approval requests of the ledger and that this server does not have.
@@ -44,7 +48,7 @@ impl OtherKeys {
     /// Logs that an answer is refused whose approval id does not open, if one of these keys has sealed it.
     /// Nothing verifies the id.
     pub(super) fn warn_of_answer(&self, id: &ApprovalId, keys: &KeyRing) {
-        let Some(sealed_by) = Token::unverified_key_id(id) else { return };
+        let Some(sealed_by) = Token::unverified(id).map(|token| token.key_id()) else { return };
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.contains(&sealed_by) && !keys.verifies(sealed_by, system_time()) {
             let key = keys.active_key_id();
@@ -56,6 +60,59 @@ impl OtherKeys {
             );
         }
     }
+}
+
+/// Closes those of these requests that no key of this server has sealed. The log of the chat holds their ids, so they
+/// are genuine, but this server cannot check an answer to them. Returns the outcomes of those that are closed.
+///
+/// The ledger learns it first: no other server may execute a call that this chat shows as not executed.
+pub(super) async fn close_void(
+    approvals: &ChatApprovals,
+    ids: &[ApprovalId],
+) -> Result<Vec<ResolvedRequest>, LedgerStoreError> {
+    let (inner, now) = (&approvals.inner, system_time());
+    let mut closed = Vec::new();
+    for id in ids {
+        if Token::open(&inner.keys, id, now).is_some() {
+            continue;
+        }
+        let token = Token::unverified(id);
+        let is_own = |record: &ApprovalRecord| {
+            approvals.is_requested_by_owner(record)
+                && record.chat_id == approvals.chat
+                && token.is_some_and(|token| token == record.token())
+        };
+        let revoke = |record: &ApprovalRecord, now| match is_own(record) {
+            true => record.revoke(RevocationReason::ByHost, now),
+            false => Transition { output: false, next: None },
+        };
+        let revoked = match token {
+            Some(token) => {
+                inner.update_record(Some(&approvals.principal), token.record, revoke).await?
+            }
+            None => None,
+        };
+        let resolved = match revoked.filter(|revoked| is_own(&revoked.record)) {
+            Some(RecordUpdate { record, at, .. }) => {
+                let outcome = record.outcome_at(at).filter(|outcome| {
+                    let is_under_way = matches!(
+                        outcome,
+                        DeferredOutcome::Executing { .. } | DeferredOutcome::ForwardedToProvider
+                    );
+                    !is_under_way
+                });
+                outcome.map(|outcome| (outcome, record.descriptor(at).ok()))
+            }
+            None => Some((DeferredOutcome::Revoked, None)),
+        };
+        let resolved = resolved.map(|(outcome, descriptor)| ResolvedRequest {
+            approval_id: id.clone(),
+            outcome,
+            descriptor,
+        });
+        closed.extend(resolved);
+    }
+    Ok(closed)
 }
 
 /// How many keys are logged. Each start of a server without a configured key makes one.

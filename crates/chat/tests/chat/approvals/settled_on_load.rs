@@ -5,11 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_stream::stream;
+use serde_json::json;
+use test_support::requests::{respond_to_all, send, user_message};
 use test_support::thread_subscriber::{CapturedLog, subscribe};
 use tokio::time::{sleep, timeout};
 use ui_message_stream::AgentEvent;
 use ui_message_stream::approval::store::InMemoryLedger;
-use ui_message_stream::approval::{Approvals, KeyRing, ToolList};
+use ui_message_stream::approval::{
+    ApprovalDecision, Approvals, DeferredOutcome, KeyRing, ToolList,
+};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::json::Json;
 use ui_message_stream::message::AnswerEnd;
@@ -122,4 +126,25 @@ async fn a_question_whose_key_was_lost_is_closed_in_the_store_by_the_next_messag
     let chat = servers.load().await;
     assert!(error_of(&chat).contains("not executed"));
     assert_eq!(chat.open_approvals().len(), 1, "the new question");
+    assert_eq!(servers.first.approvals().pending(&ada()).await.unwrap(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_a_server_with_another_key_has_closed_is_executed_by_no_other_server() {
+    let servers = Servers::new([7, 8]);
+    servers.ask().await;
+    let [asked] = &servers.first.approvals().pending(&ada()).await.unwrap()[..] else { panic!() };
+    let mut answer = serde_json::to_value(&servers.load().await.messages[1]).unwrap();
+    respond_to_all(&mut answer, true);
+    let answered = send("chat", &json!([user_message("m1", "Ring"), answer]));
+    text_of(servers.second.stream_response(&ada(), answered).await.unwrap()).await;
+    assert!(error_of(&servers.load().await).contains("not executed"));
+    assert_eq!(servers.first.approvals().pending(&ada()).await.unwrap(), []);
+    let decision = ApprovalDecision::new(asked.approval_id.clone(), true);
+    servers.first.decide(&ada(), vec![decision]).await.unwrap();
+    let chat = servers.load().await;
+    assert!(error_of(&chat).contains("not executed"), "{chat:?}");
+    let outcomes = servers.first.approvals().for_chat(&ada(), &"chat".into());
+    let outcomes = outcomes.outcomes(std::slice::from_ref(&asked.approval_id)).await.unwrap();
+    assert!(matches!(outcomes[..], [(_, DeferredOutcome::Revoked)]), "{outcomes:?}");
 }
