@@ -251,7 +251,7 @@ pub(super) async fn reconnect<F, Fut, T, E, A>(
         }
         if let Some(lost) = connection.upgrade() {
             let server = &*log_text(&lost.server);
-            tracing::warn!(server, ?ended, "a tool server is away: it is connected again");
+            tracing::warn!(server, ?ended, "a tool server is away, and will be connected again");
         }
         running = loop {
             sleep(delay).await;

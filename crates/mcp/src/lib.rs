@@ -138,7 +138,7 @@ impl McpClient {
     ///
     /// While the server is away, the model is offered the tools that it listed last. Their calls are
     /// not sent, nor is an approval requested: the model and the user read which server is away. An
-    /// approved call waits for up to 30 seconds, and then fails with the same text, because the
+    /// approved call waits for up to 10 seconds, and then fails with the same text, because the
     /// definition of its tool cannot be [compared](crate). A call that was running fails, and is not
     /// sent again, because what it did is not known.
     ///
