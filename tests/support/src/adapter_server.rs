@@ -15,9 +15,7 @@ use crate::patience;
 
 /// Runs the real clients: they approve, deny, and answer with an output of their own.
 pub fn every_client_approves_denies_and_answers(program: impl AsRef<OsStr>) {
-    let Some(client) = node_project("tests/client") else {
-        return;
-    };
+    let Some(client) = node_project("tests/client") else { return };
     let program = program.as_ref();
     let servers: Vec<_> = (0..SERVERS).map(|_| Example::run(program, &[])).collect();
     let urls = servers.iter().map(|server| &*server.url);

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 pub mod adapter_server;
 pub mod any_tool;
+pub mod approvals;
 pub mod contention;
 pub mod external_processes;
 pub mod fixture_files;

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::sync::{Arc, LazyLock, Mutex};
 
-use tracing::Dispatch;
 use tracing::subscriber::{DefaultGuard, NoSubscriber, Subscriber, set_default};
+use tracing::{Dispatch, Level};
 
 /// Sets the subscriber for this thread until the guard is dropped.
 ///
@@ -16,6 +16,19 @@ pub fn subscribe(subscriber: impl Subscriber + Send + Sync) -> DefaultGuard {
     static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
     LazyLock::force(&SECOND);
     set_default(subscriber)
+}
+
+/// Captures the log of this thread, from the level INFO on, until the guard is dropped.
+pub fn captured() -> (CapturedLog, DefaultGuard) {
+    captured_from(Level::INFO)
+}
+
+/// As [`captured`], from this level on.
+pub fn captured_from(level: Level) -> (CapturedLog, DefaultGuard) {
+    let log = CapturedLog::default();
+    let lines = tracing_subscriber::fmt().with_writer(log.writer()).with_ansi(false);
+    let guard = subscribe(lines.with_max_level(level).finish());
+    (log, guard)
 }
 
 /// The log output of a subscriber.

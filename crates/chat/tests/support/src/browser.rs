@@ -76,3 +76,28 @@ pub fn over(app: Router) -> Conversation<'static> {
         app.clone().oneshot(request.map(axum::body::Body::from))
     })
 }
+
+/// Creates a conversation with the agent of a model, in which the user has sent this message.
+pub async fn asked(model: impl Model, text: &str) -> Conversation<'static> {
+    let mut browser = conversation(agent(model));
+    browser.send(text).await;
+    browser
+}
+
+/// Sends a message of the user and reads the answer.
+///
+/// # Panics
+/// If the answer is an error.
+pub async fn say(browser: &mut Conversation<'_>, text: &str) {
+    browser.send(text).await;
+    assert_eq!(browser.error(), None);
+}
+
+/// Approves a call and reads the answer. See [`Conversation::approve`].
+///
+/// # Panics
+/// If the answer is an error.
+pub async fn approve(browser: &mut Conversation<'_>, question: &str) {
+    browser.approve(question).await;
+    assert_eq!(browser.error(), None);
+}

@@ -2,15 +2,16 @@
 
 use std::sync::{Arc, Mutex};
 
-use futures::stream;
+use futures::{StreamExt, stream};
 use serde_json::Value;
+use test_support::requests::ada;
 use ui_message_stream::ChatRequest;
-use ui_message_stream::approval::Principal;
-use ui_message_stream::chunk::FinishReason;
-use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream, ToolDefinition};
+use ui_message_stream::model::{Model, ModelRequest, ModelStream, ToolDefinition};
 use ui_message_stream::testing::Conversation;
 use ui_message_stream_agent::Agent;
+use ui_message_stream_chat::ChatServer;
+
+use crate::model_double::{calls_all, says};
 
 /// A model that makes the given calls when it is called first, and emits "Done." when it is called
 /// again. It stores the messages and the tools of the last request.
@@ -48,25 +49,31 @@ impl Model for Calls {
         *self.offered.lock().unwrap() = request.tools.to_vec();
         *self.read.lock().unwrap() = serde_json::to_string(&request.messages).unwrap();
         let calls = std::mem::take(&mut *self.calls.lock().unwrap());
-        let finished = |reason| Ok(ModelEvent::Finished(reason));
-        if calls.is_empty() {
-            let text = ModelEvent::Event(AgentEvent::text("Done."));
-            return Box::pin(stream::iter([Ok(text), finished(FinishReason::Stop)]));
-        }
-        let calls = calls.into_iter().enumerate().map(|(at, (tool, input))| {
-            let call = ToolCall::new(format!("call_{at}"), tool);
-            Ok(ModelEvent::ToolCall(Box::new(call), input.to_string()))
-        });
-        let calls: Vec<_> = calls.chain([finished(FinishReason::ToolCalls)]).collect();
-        Box::pin(stream::iter(calls))
+        let events = match calls.is_empty() {
+            true => says("Done."),
+            false => calls_all(calls.iter().map(|(tool, input)| (&**tool, input))),
+        };
+        Box::pin(stream::iter(events).map(Ok))
     }
 }
 
 /// Creates a client of a chat with this agent.
 pub fn page(agent: Agent) -> Conversation<'static> {
-    let chats = agent.into_chat_server();
+    page_of(&agent.into_chat_server())
+}
+
+/// Creates a client of a chat with this agent, in which the user has sent this message.
+pub async fn asked(agent: Agent, text: &str) -> Conversation<'static> {
+    let mut page = page(agent);
+    page.send(text).await;
+    page
+}
+
+/// Creates a client of a chat of the user `ada` with this server.
+pub fn page_of(chats: &ChatServer) -> Conversation<'static> {
+    let chats = chats.clone();
     Conversation::new(async move |chat: ChatRequest| {
-        chats.stream_response(&Principal::new("ada"), chat).await.unwrap()
+        chats.stream_response(&ada(), chat).await.unwrap()
     })
 }
 

@@ -2,22 +2,18 @@
 //! store writes.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
+use serde_json::json;
+use test_support::requests::{ada, send, user_message};
 use tokio::sync::{Semaphore, watch};
-use ui_message_stream::ChatRequest;
 use ui_message_stream::approval::store::LedgerStore;
-use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+use ui_message_stream::approval::{Approvals, EmptyToolbox};
 use ui_message_stream::event::AgentEvent;
-use ui_message_stream::request::Limits;
-use ui_message_stream_chat::store::ChatStoreError;
-use ui_message_stream_chat::store::{
-    AppendLog, AppendResult, ChatPage, Epoch, LeftToServer, ListChats, LoadLog, LoadedLog, LogKey,
-    LogPage, LogStore, PutSnapshot, ReadLogEntries, ReadMessages, Undelivered,
-};
+use ui_message_stream_chat::store::{AppendLog, AppendResult, LogStore};
 use ui_message_stream_chat::{ChatServer, Turn};
+
+use crate::log_double::{Answer, Intercepts, LogDouble};
 
 /// The sizes of a response.
 #[derive(Debug, Clone, Copy)]
@@ -68,11 +64,11 @@ where
             }
         })
     };
-    let logs = Arc::new(SlowAppends { store: store.clone(), is_speaking: watched });
+    let slow = SlowAppends { store: store.clone(), is_speaking: watched };
     let approvals = Approvals::new(EmptyToolbox).with_ledger(store);
-    let chats = ChatServer::new(agent, approvals).with_store(logs);
-    let ada = Principal::new("ada");
-    let request = ChatRequest::parse(REQUEST.as_bytes(), &Limits::default()).unwrap();
+    let chats = ChatServer::new(agent, approvals).with_store(Arc::new(LogDouble(slow)));
+    let ada = ada();
+    let request = send("long", &json!([user_message("m1", "Go on")]));
     let mut response = chats.stream_response(&ada, request).await.unwrap();
     let (mut log_bytes, mut frame_count, mut bursts) = (0, 0, 1);
     while let Some(frames) = response.next().await {
@@ -98,107 +94,17 @@ struct SlowAppends<S> {
     is_speaking: watch::Receiver<bool>,
 }
 
-impl<S: LogStore> LogStore for SlowAppends<S> {
-    fn append<'a>(
-        &'a self,
-        append: AppendLog<'a>,
-    ) -> BoxFuture<'a, Result<AppendResult, ChatStoreError>> {
+impl<S: LogStore> Intercepts for SlowAppends<S> {
+    fn store(&self) -> &dyn LogStore {
+        &*self.store
+    }
+
+    fn append<'a>(&'a self, append: AppendLog<'a>) -> Answer<'a, AppendResult> {
         let mut is_speaking = self.is_speaking.clone();
         Box::pin(async move {
             let _ = is_speaking.wait_for(|is_speaking| !is_speaking).await;
             self.store.append(append).await
         })
-    }
-
-    fn load<'a>(
-        &'a self,
-        load: LoadLog<'a>,
-    ) -> BoxFuture<'a, Result<Option<LoadedLog>, ChatStoreError>> {
-        self.store.load(load)
-    }
-
-    fn messages<'a>(
-        &'a self,
-        read: ReadMessages<'a>,
-    ) -> BoxFuture<'a, Result<Option<Vec<String>>, ChatStoreError>> {
-        self.store.messages(read)
-    }
-
-    fn read<'a>(
-        &'a self,
-        read: ReadLogEntries<'a>,
-    ) -> BoxFuture<'a, Result<Option<LogPage>, ChatStoreError>> {
-        self.store.read(read)
-    }
-
-    fn put_snapshot<'a>(
-        &'a self,
-        put: PutSnapshot<'a>,
-    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
-        self.store.put_snapshot(put)
-    }
-
-    fn delete<'a>(
-        &'a self,
-        key: &'a LogKey,
-        epoch: Epoch,
-        control: u64,
-    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
-        self.store.delete(key, epoch, control)
-    }
-
-    fn delete_user<'a>(
-        &'a self,
-        owner: &'a Principal,
-    ) -> BoxFuture<'a, Result<usize, ChatStoreError>> {
-        self.store.delete_user(owner)
-    }
-
-    fn rename<'a>(
-        &'a self,
-        key: &'a LogKey,
-        title: &'a str,
-    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
-        self.store.rename(key, title)
-    }
-
-    fn list<'a>(
-        &'a self,
-        owner: &'a Principal,
-        list: ListChats<'a>,
-    ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>> {
-        self.store.list(owner, list)
-    }
-
-    fn undelivered(
-        &self,
-        limit: usize,
-        retry_after: Duration,
-    ) -> BoxFuture<'_, Result<Vec<Undelivered>, ChatStoreError>> {
-        self.store.undelivered(limit, retry_after)
-    }
-
-    fn acknowledge<'a>(
-        &'a self,
-        delivered: &'a Undelivered,
-    ) -> BoxFuture<'a, Result<Option<Undelivered>, ChatStoreError>> {
-        self.store.acknowledge(delivered)
-    }
-
-    fn sweep(&self) -> BoxFuture<'_, Result<LeftToServer, ChatStoreError>> {
-        self.store.sweep()
-    }
-
-    fn ping(&self) -> BoxFuture<'_, Result<(), ChatStoreError>> {
-        self.store.ping()
-    }
-
-    fn changed<'a>(&'a self, key: &'a LogKey, length: u64) -> BoxFuture<'a, ()> {
-        self.store.changed(key, length)
-    }
-
-    fn changed_list<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, ()> {
-        self.store.changed_list(owner)
     }
 }
 
@@ -210,6 +116,3 @@ const BURST: usize = 1_600;
 
 const WORDS: [&str; 8] =
     ["The ", "quick ", "brown fox ", "jumps over ", "lazy, ", "sleeping ", "dogs again ", "and "];
-
-const REQUEST: &str = r#"{"id":"long","trigger":"submit-message","messages":[
-    {"id":"m1","role":"user","parts":[{"type":"text","text":"Go on"}]}]}"#;

@@ -5,14 +5,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::StreamExt;
 use futures::stream;
-use serde_json::Value;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
+use ui_message_stream::model::{
+    Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolContent,
+};
 
 /// A model that returns the events of a function. The function gets the request and the number of
 /// calls before this one.
-pub struct ModelDouble<F>(F, AtomicUsize);
+pub struct ModelDouble<F> {
+    events: F,
+    calls: AtomicUsize,
+    name: Option<&'static str>,
+    provider: Option<&'static str>,
+}
 
 impl<F> ModelDouble<F>
 where
@@ -20,7 +26,19 @@ where
 {
     /// Creates the model.
     pub fn new(events: F) -> Self {
-        ModelDouble(events, AtomicUsize::new(0))
+        ModelDouble { events, calls: AtomicUsize::new(0), name: None, provider: None }
+    }
+
+    /// Sets the name of the model.
+    pub fn with_name(mut self, name: &'static str) -> Self {
+        self.name = Some(name);
+        self
+    }
+
+    /// Sets the name of the provider.
+    pub fn with_provider(mut self, provider: &'static str) -> Self {
+        self.provider = Some(provider);
+        self
     }
 }
 
@@ -35,8 +53,16 @@ where
     F: Fn(ModelRequest, usize) -> Vec<ModelEvent> + Send + Sync + 'static,
 {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        let before = self.1.fetch_add(1, Ordering::SeqCst);
-        stream::iter((self.0)(request, before)).map(Ok).boxed()
+        let before = self.calls.fetch_add(1, Ordering::SeqCst);
+        stream::iter((self.events)(request, before)).map(Ok).boxed()
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.name
+    }
+
+    fn provider(&self) -> Option<&str> {
+        self.provider
     }
 }
 
@@ -52,24 +78,42 @@ pub fn calls(id: &str, tool: &str, input: &str) -> Vec<ModelEvent> {
 
 /// Returns the events of a model that makes these tool calls, each a tool name and an input. Their
 /// ids are `call_0`, `call_1` and so on.
-pub fn calls_all<'a>(calls: impl IntoIterator<Item = (&'a str, Value)>) -> Vec<ModelEvent> {
+pub fn calls_all<'a, I: ToString>(
+    calls: impl IntoIterator<Item = (&'a str, I)>,
+) -> Vec<ModelEvent> {
     let calls = calls.into_iter().enumerate();
     let calls =
         calls.map(|(at, (tool, input))| tool_call(&format!("call_{at}"), tool, &input.to_string()));
     calls.chain([ModelEvent::Finished(FinishReason::ToolCalls)]).collect()
 }
 
+/// Returns the events of a model that calls these tools with one input. The id of a call is `call_`
+/// with the name of its tool.
+pub fn calls_each(tools: &[&str], input: &str) -> Vec<ModelEvent> {
+    let calls = tools.iter().map(|tool| tool_call(&format!("call_{tool}"), tool, input));
+    calls.chain([ModelEvent::Finished(FinishReason::ToolCalls)]).collect()
+}
+
+/// Returns the event of this text.
+pub fn text(text: impl Into<String>) -> ModelEvent {
+    ModelEvent::Event(AgentEvent::text(text.into()))
+}
+
 /// Returns the events of a model that says this text.
 pub fn says(text: impl Into<String>) -> Vec<ModelEvent> {
-    let text = ModelEvent::Event(AgentEvent::text(text.into()));
-    vec![text, ModelEvent::Finished(FinishReason::Stop)]
+    vec![self::text(text), ModelEvent::Finished(FinishReason::Stop)]
+}
+
+/// Returns the tool results that the model reads.
+pub fn tool_contents(request: &ModelRequest) -> impl Iterator<Item = &ToolContent> {
+    let contents = request.messages.iter().filter_map(|message| match message {
+        ModelMessage::Tool { content } => Some(content),
+        _ => None,
+    });
+    contents.flatten()
 }
 
 /// Returns the number of tool results that the model reads.
 pub fn results_in(request: &ModelRequest) -> usize {
-    let results = request.messages.iter().map(|message| match message {
-        ModelMessage::Tool { content } => content.len(),
-        _ => 0,
-    });
-    results.sum()
+    tool_contents(request).count()
 }

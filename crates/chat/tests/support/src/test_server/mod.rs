@@ -62,6 +62,20 @@ impl Host {
         Self::scripted(Vec::new())
     }
 
+    /// Creates a server, and a client of the user `alice` that has sent this text in the chat `chat`.
+    pub async fn with_alice(says: &str) -> (Self, Client) {
+        let host = Self::new();
+        let client = host.alice_says(says).await;
+        (host, client)
+    }
+
+    /// Returns a client of the user `alice` that has sent this text in the chat `chat`.
+    pub async fn alice_says(&self, text: &str) -> Client {
+        let mut client = Client::new("alice", "chat");
+        client.say(self, text).await;
+        client
+    }
+
     /// Creates a server whose model looks for the words of `script` first.
     pub fn scripted(script: Vec<Line>) -> Self {
         Self::with(script, |approvals| approvals)

@@ -9,12 +9,11 @@ use futures::{FutureExt, StreamExt};
 use serde_json::json;
 use test_support::kills::Role as ProcessRole;
 use test_support::patience;
+use test_support::requests::request;
 use tokio::time::{Instant, sleep};
-use ui_message_stream::ChatRequest;
 use ui_message_stream::approval::ApprovalDecision;
 use ui_message_stream::id::{ApprovalId, ChatId};
 use ui_message_stream::message::{Part, Role, ToolPart, UiMessage};
-use ui_message_stream::request::Limits;
 use ui_message_stream_chat::{Chat, ChatError, ChatLimits, ChatServer, ChatStream, ClientAnswers};
 
 use super::agent::World;
@@ -175,7 +174,7 @@ impl Users {
 
     async fn post(&self, id: &str, message: &UiMessage) -> Result<(), ChatError> {
         let body = json!({ "id": id, "trigger": "submit-message", "messages": [message] });
-        let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
+        let request = request(&body);
         read(self.chats.stream_response(&ada(), request).await?).await;
         Ok(())
     }
