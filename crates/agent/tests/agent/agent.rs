@@ -6,51 +6,31 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chat_test_support::answers::answer;
-use chat_test_support::model_double::{ModelDouble, calls, results_in, says, tool_call};
-use futures::{StreamExt, stream};
+use chat_test_support::model_double::{ModelDouble, calls, calls_all, results_in, says};
+use futures::stream;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use test_support::requests::{ada, request, respond_to_all, send, user_message};
 use test_support::responses::chunks_of;
-use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream, Usage};
 use ui_message_stream::{BoxError, Json, UserText};
 use ui_message_stream_agent::{Agent, IntoTool, Tool, ToolContext, ToolError};
 use ui_message_stream_chat::ChatServer;
 
+use super::inputs::{Number, double};
+
 /// A model that makes these calls first, and then emits the number of results that it read.
-#[derive(Debug)]
-struct Calls(&'static [(&'static str, &'static str)]);
-
-impl Model for Calls {
-    fn call(&self, request: ModelRequest) -> ModelStream {
-        let results = results_in(&request);
-        let events = match results {
-            0 => {
-                let calls = self.0.iter().enumerate();
-                let calls =
-                    calls.map(|(at, (tool, input))| tool_call(&format!("call_{at}"), tool, input));
-                calls.chain([ModelEvent::Finished(FinishReason::ToolCalls)]).collect()
-            }
-            _ => says(format!("{results} results")),
-        };
-        Box::pin(stream::iter(events).map(Ok))
-    }
-
-    fn name(&self) -> Option<&str> {
-        Some("calls")
-    }
+fn calling(calls: &'static [(&'static str, &'static str)]) -> impl Model {
+    ModelDouble::new(move |request, _| calls_first(calls, &request)).with_name("calls")
 }
 
-#[derive(Deserialize, JsonSchema)]
-struct Input {
-    n: u64,
-}
-
-async fn double(input: Input) -> Result<u64, ToolError> {
-    Ok(2 * input.n)
+fn calls_first(calls: &[(&str, &str)], request: &ModelRequest) -> Vec<ModelEvent> {
+    match results_in(request) {
+        0 => calls_all(calls.iter().copied()),
+        results => says(format!("{results} results")),
+    }
 }
 
 async fn post(chats: &ChatServer, body: &Value) -> Vec<Value> {
@@ -90,7 +70,7 @@ fn finish_reason(chunks: &[Value]) -> &Value {
 
 #[tokio::test(start_paused = true)]
 async fn a_misbehaving_tool_does_not_affect_the_other_calls() {
-    let agent = Agent::new(Calls(&[
+    let agent = Agent::new(calling(&[
         ("double", r#"{"n":1}"#),
         ("panics", r#"{"n":1}"#),
         ("hangs", r#"{"n":1}"#),
@@ -101,28 +81,28 @@ async fn a_misbehaving_tool_does_not_affect_the_other_calls() {
         ("double", r#"{"n":4}"#),
     ]))
     .tool(Tool::new("double", double))
-    .tool(Tool::new("panics", async |input: Input| -> Result<u64, ToolError> {
+    .tool(Tool::new("panics", async |input: Number| -> Result<u64, ToolError> {
         panic!("a secret {}", input.n)
     }))
     .tool(
-        Tool::new("hangs", async |_: Input| -> Result<u64, ToolError> {
+        Tool::new("hangs", async |_: Number| -> Result<u64, ToolError> {
             std::future::pending().await
         })
         .with_timeout(Duration::from_secs(5)),
     )
-    .tool(Tool::new("returns_ten_megabytes", async |_: Input| {
+    .tool(Tool::new("returns_ten_megabytes", async |_: Number| {
         Ok::<_, ToolError>("x".repeat(10 * 1024 * 1024))
     }))
-    .tool(Tool::new("floods", async |_: Input, context: ToolContext| {
+    .tool(Tool::new("floods", async |_: Number, context: ToolContext| {
         for n in 0..10_000 {
             context.emit_preliminary(&n).await.unwrap();
         }
         Ok::<_, ToolError>("done")
     }))
-    .tool(Tool::new("tells_a_secret", async |_: Input| {
+    .tool(Tool::new("tells_a_secret", async |_: Number| {
         Err::<u64, _>(std::io::Error::other("postgres://user:secret@host"))
     }))
-    .tool(Tool::new("tells_what_is_wrong", async |_: Input| {
+    .tool(Tool::new("tells_what_is_wrong", async |_: Number| {
         Err::<u64, _>(ToolError("the account is closed".to_owned()))
     }));
     let chunks = first_turn(agent).await;
@@ -149,11 +129,11 @@ async fn a_misbehaving_tool_does_not_affect_the_other_calls() {
 async fn an_invalid_tool_input_never_reaches_the_tool() {
     let ran = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&ran);
-    let counted = Tool::new("counted", move |input: Input| {
+    let counted = Tool::new("counted", move |input: Number| {
         counter.fetch_add(1, Ordering::SeqCst);
         async move { Ok::<_, ToolError>(input.n) }
     });
-    let agent = Agent::new(Calls(&[
+    let agent = Agent::new(calling(&[
         ("counted", r#"{"n":"#),
         ("counted", r#"{"n":-1}"#),
         ("counted", r#"{"n":"1"}"#),
@@ -189,7 +169,7 @@ async fn an_input_that_only_the_schema_rejects_never_reaches_the_tool() {
     let narrow = Tool::new("narrow", async |input: Narrow| {
         Ok::<_, ToolError>(format!("{} {}", input.n, input.name))
     });
-    let agent = Agent::new(Calls(&[
+    let agent = Agent::new(calling(&[
         ("narrow", r#"{"n":0,"name":"a"}"#),
         ("narrow", r#"{"n":11,"name":"a"}"#),
         ("narrow", r#"{"n":1,"name":"A"}"#),
@@ -212,13 +192,13 @@ async fn an_input_that_only_the_schema_rejects_never_reaches_the_tool() {
 
 #[tokio::test]
 async fn preliminary_outputs_are_sent_in_order_before_the_final_output() {
-    let counts = Tool::new("counts", async |input: Input, context: ToolContext| {
+    let counts = Tool::new("counts", async |input: Number, context: ToolContext| {
         for n in 0..input.n {
             context.emit_preliminary(&n).await?;
         }
         Ok::<_, BoxError>("done")
     });
-    let agent = Agent::new(Calls(&[("counts", r#"{"n":50}"#)])).tool(counts);
+    let agent = Agent::new(calling(&[("counts", r#"{"n":50}"#)])).tool(counts);
     let chunks = first_turn(agent).await;
     let outputs = chunks.iter().filter(|chunk| chunk["type"] == "tool-output-available");
     let shown: Vec<(Value, bool)> =
@@ -229,7 +209,7 @@ async fn preliminary_outputs_are_sent_in_order_before_the_final_output() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_context_that_outlives_its_tool_does_not_delay_the_step() {
-    let detaches = Tool::new("leaves", async |_: Input, context: ToolContext| {
+    let detaches = Tool::new("leaves", async |_: Number, context: ToolContext| {
         tokio::spawn(async move {
             for n in 0.. {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -239,11 +219,11 @@ async fn a_tool_context_that_outlives_its_tool_does_not_delay_the_step() {
         tokio::time::sleep(Duration::from_millis(10)).await;
         Ok::<_, ToolError>("done")
     });
-    let waits = Tool::new("waits", async |_: Input| {
+    let waits = Tool::new("waits", async |_: Number| {
         tokio::time::sleep(Duration::from_secs(5)).await;
         Ok::<_, ToolError>("waited")
     });
-    let agent = Agent::new(Calls(&[("leaves", r#"{"n":1}"#), ("waits", r#"{"n":1}"#)]));
+    let agent = Agent::new(calling(&[("leaves", r#"{"n":1}"#), ("waits", r#"{"n":1}"#)]));
     let chunks = first_turn(agent.tool(detaches).tool(waits)).await;
     let of_leaves: Vec<&Value> =
         chunks.iter().filter(|chunk| chunk["toolCallId"] == "call_0").collect();
@@ -266,7 +246,7 @@ impl Drop for Dropped {
 fn waiting_agent() -> (Agent, Arc<AtomicUsize>, Arc<AtomicUsize>) {
     let (returned, dropped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (counter, guard) = (Arc::clone(&returned), Arc::clone(&dropped));
-    let waits = Tool::new("waits", move |_: Input| {
+    let waits = Tool::new("waits", move |_: Number| {
         let (counter, guard) = (Arc::clone(&counter), Dropped(Arc::clone(&guard)));
         async move {
             tokio::time::sleep(Duration::from_secs(10)).await;
@@ -275,7 +255,7 @@ fn waiting_agent() -> (Agent, Arc<AtomicUsize>, Arc<AtomicUsize>) {
             Ok::<_, ToolError>("waited")
         }
     });
-    let agent = Agent::new(Calls(&[("waits", r#"{"n":1}"#)])).tool(waits);
+    let agent = Agent::new(calling(&[("waits", r#"{"n":1}"#)])).tool(waits);
     (agent, returned, dropped)
 }
 
@@ -357,8 +337,8 @@ async fn client_outputs_for_calls_of_one_id_reach_the_latest_call() {
 
 #[tokio::test]
 async fn an_approval_predicate_reads_the_input_and_its_failure_requests_approval() {
-    let requests_approval = |tool: Tool<Input>| async {
-        let agent = Agent::new(Calls(&[("tool", r#"{"n":5}"#)])).tool(tool);
+    let requests_approval = |tool: Tool<Number>| async {
+        let agent = Agent::new(calling(&[("tool", r#"{"n":5}"#)])).tool(tool);
         let chunks = first_turn(agent).await;
         chunks.iter().any(|chunk| chunk["type"] == "tool-approval-request")
     };
@@ -394,7 +374,7 @@ async fn server_tools_of_a_step_run_while_other_calls_are_pending() {
     let location =
         Tool::client_executed("location", "Where.", Json::parse(r#"{"type":"object"}"#).unwrap());
     let agent =
-        Agent::new(Calls(&[("ask", r#"{"n":1}"#), ("location", "{}"), ("double", r#"{"n":3}"#)]))
+        Agent::new(calling(&[("ask", r#"{"n":1}"#), ("location", "{}"), ("double", r#"{"n":3}"#)]))
             .tool(Tool::new("ask", double).needs_approval())
             .tool(Tool::new("double", double))
             .tool(location);
@@ -437,8 +417,9 @@ async fn a_model_error_or_an_unfinished_stream_gives_a_masked_error() {
 #[test]
 #[should_panic(expected = "there are two tools named \"double\"")]
 fn two_tools_with_the_same_name_panic_when_the_agent_is_built() {
-    let _ =
-        Agent::new(Calls(&[])).tool(Tool::new("double", double)).tool(Tool::new("double", double));
+    let _ = Agent::new(calling(&[]))
+        .tool(Tool::new("double", double))
+        .tool(Tool::new("double", double));
 }
 
 #[tokio::test]
@@ -476,24 +457,27 @@ async fn token_usage_includes_the_steps_before_an_approval() {
 #[tokio::test]
 async fn a_tool_sets_its_output_limit_and_the_output_that_the_model_reads() {
     let long = |name: &'static str| {
-        Tool::new(name, async |input: Input| {
+        Tool::new(name, async |input: Number| {
             Ok::<_, ToolError>("x".repeat(usize::try_from(input.n).unwrap()))
         })
     };
-    let model = Calls(&[
+    let calls = [
         ("long", r#"{"n":262142}"#),
         ("long", r#"{"n":262143}"#),
         ("longer", r#"{"n":262143}"#),
         ("panics", r#"{"n":1}"#),
-    ]);
+    ];
     let messages_read: Arc<Mutex<String>> = Arc::default();
-    let agent =
-        Agent::new(RecordsMessages(model, Arc::clone(&messages_read)))
-            .tool(long("long"))
-            .tool(long("longer").with_max_output_bytes(1 << 20).with_model_output(|output| {
-                Json::string(&format!("{} bytes", output.as_str().len()))
-            }))
-            .tool(long("panics").with_model_output(|_| panic!("the host is wrong")));
+    let stored = Arc::clone(&messages_read);
+    let model = ModelDouble::new(move |request, _| {
+        *stored.lock().unwrap() = serde_json::to_string(&request.messages).unwrap();
+        calls_first(&calls, &request)
+    });
+    let length = |output: &Json| Json::string(&format!("{} bytes", output.as_str().len()));
+    let agent = Agent::new(model)
+        .tool(long("long"))
+        .tool(long("longer").with_max_output_bytes(1 << 20).with_model_output(length))
+        .tool(long("panics").with_model_output(|_| panic!("the host is wrong")));
     let outcomes = outcomes(&first_turn(agent).await);
     let lengths: Vec<usize> =
         outcomes.iter().map(|(_, outcome)| outcome.as_str().unwrap().len()).collect();
@@ -504,17 +488,6 @@ async fn a_tool_sets_its_output_limit_and_the_output_that_the_model_reads() {
         messages_read.contains(r#""output":"x""#),
         "if the conversion panics, the model reads the output itself"
     );
-}
-
-/// Stores the messages that the model reads.
-#[derive(Debug)]
-struct RecordsMessages(Calls, Arc<Mutex<String>>);
-
-impl Model for RecordsMessages {
-    fn call(&self, request: ModelRequest) -> ModelStream {
-        *self.1.lock().unwrap() = serde_json::to_string(&request.messages).unwrap();
-        self.0.call(request)
-    }
 }
 
 #[tokio::test]
@@ -528,7 +501,7 @@ async fn an_input_error_does_not_repeat_the_whole_input() {
     let input: &'static str = format!(r#"{{"n":"{}"}}"#, "secret ".repeat(50_000)).leak();
     let calls: &'static [(&str, &str)] = vec![("either", input)].leak();
     let either = Tool::new("either", async |_: Either| Ok::<_, ToolError>(1));
-    let chunks = first_turn(Agent::new(Calls(calls)).tool(either)).await;
+    let chunks = first_turn(Agent::new(calling(calls)).tool(either)).await;
     let (_, why) = &outcomes(&chunks)[0];
     assert!(why.as_str().unwrap().len() < 3_000, "{}", why.as_str().unwrap().len());
 }
@@ -536,7 +509,7 @@ async fn an_input_error_does_not_repeat_the_whole_input() {
 #[test]
 fn an_invalid_tool_name_panics_when_the_agent_is_built() {
     for name in ["", "files.read", "rm -rf", "größe", &"a".repeat(65)] {
-        let make = || Agent::new(Calls(&[])).tool(Tool::new(name, double));
+        let make = || Agent::new(calling(&[])).tool(Tool::new(name, double));
         let made = std::panic::catch_unwind(make);
         assert!(made.is_err(), "{name}");
     }
@@ -545,7 +518,7 @@ fn an_invalid_tool_name_panics_when_the_agent_is_built() {
         Tool::new("double", double).into_tool(),
         Tool::client_executed("where", "Says where.", Json::parse("{}").unwrap()).into_tool(),
     ];
-    let _ = Agent::new(Calls(&[])).tools(tools);
+    let _ = Agent::new(calling(&[])).tools(tools);
 }
 
 #[test]
@@ -556,6 +529,6 @@ fn an_invalid_schema_pattern_panics_when_the_agent_is_built() {
         #[schemars(regex(pattern = "^(/"))]
         path: String,
     }
-    let _ = Agent::new(Calls(&[]))
+    let _ = Agent::new(calling(&[]))
         .tool(Tool::new("look", async |look: Look| Ok::<_, ToolError>(look.path)));
 }

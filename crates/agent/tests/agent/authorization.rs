@@ -6,15 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use chat_test_support::calling_model::{Calls, chunks, outcomes, page, requests_approval};
+use chat_test_support::calling_model::{Calls, asked, chunks, outcomes, requests_approval};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
+use test_support::requests::request;
 use ui_message_stream::BoxError;
-use ui_message_stream::ChatRequest;
 use ui_message_stream::UserText;
 use ui_message_stream::approval::{ApprovalDecision, Approvals, Principal};
-use ui_message_stream::request::Limits;
 use ui_message_stream_agent::{Agent, Tool, ToolError};
 use ui_message_stream_chat::ChatServer;
 
@@ -96,8 +95,7 @@ async fn a_call_that_is_not_permitted_does_not_run_and_approval_is_not_requested
             let tool = transfer(refusal, &refuses, &runs);
             let tool = if needs_approval { tool.needs_approval() } else { tool };
             let model = call();
-            let mut page = page(Agent::new(model.clone()).tool(tool));
-            page.send("Go").await;
+            let page = asked(Agent::new(model.clone()).tool(tool), "Go").await;
             assert!(!requests_approval(&chunks(&page)), "{refusal:?}");
             assert_eq!(
                 outcomes(&chunks(&page)),
@@ -121,8 +119,7 @@ async fn a_call_that_is_no_longer_permitted_when_it_is_approved_does_not_run() {
         for is_withdrawn in [false, true] {
             let (refuses, runs) = (Arc::new(AtomicBool::new(false)), Arc::default());
             let tool = transfer(refusal, &refuses, &runs).needs_approval();
-            let mut page = page(Agent::new(call()).tool(tool));
-            page.send("Go").await;
+            let mut page = asked(Agent::new(call()).tool(tool), "Go").await;
             assert!(requests_approval(&chunks(&page)), "{refusal:?}");
             refuses.store(is_withdrawn, Ordering::SeqCst);
             page.approve("transfer").await;
@@ -146,8 +143,7 @@ async fn a_call_is_permitted_only_if_all_authorizations_permit_it() {
             .authorize(move |_, _| first)
             .authorize_async(move |_, _| async move { Ok(second) })
             .authorize(move |_, _| third);
-        let mut page = page(Agent::new(call()).tool(tool));
-        page.send("Go").await;
+        let page = asked(Agent::new(call()).tool(tool), "Go").await;
         let is_permitted = first && second && third;
         let outcome = if is_permitted { json!(500) } else { json!(UserText::NotPermitted.text()) };
         assert_eq!(outcomes(&chunks(&page)), [outcome]);
@@ -177,7 +173,7 @@ async fn an_authorization_receives_the_requester_and_the_input_also_if_another_u
     let body = json!({"id": "chat", "messages": [
         {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]},
     ]});
-    let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
+    let request = request(&body);
     let response = chats.complete_response(&ada, request).await.unwrap();
     assert_eq!(*asked.lock().unwrap(), [(ada.clone(), 500), (ada.clone(), 500)]);
     let approval_id = response.approvals[0].approval_id.clone();
@@ -198,8 +194,7 @@ async fn a_call_that_is_not_permitted_does_not_affect_the_other_calls_of_its_ste
         .tool(works("read"))
         .tool(works("transfer").authorize(|_, _| false).needs_approval())
         .tool(works("pay").needs_approval());
-    let mut page = page(agent);
-    page.send("Go").await;
+    let mut page = asked(agent, "Go").await;
     assert_eq!(outcomes(&chunks(&page)), [json!(1), json!(UserText::NotPermitted.text())]);
     assert!(requests_approval(&chunks(&page)));
     page.approve("pay").await;
@@ -212,7 +207,6 @@ async fn an_authorization_is_checked_before_the_approval_predicate() {
     let tool = Tool::new("transfer", async |it: Transfer| Ok::<_, ToolError>(it.cents))
         .authorize(|_, _| false)
         .needs_approval_when(|_, _| panic!("the predicate is called"));
-    let mut page = page(Agent::new(call()).tool(tool));
-    page.send("Go").await;
+    let page = asked(Agent::new(call()).tool(tool), "Go").await;
     assert_eq!(outcomes(&chunks(&page)), [json!(UserText::NotPermitted.text())]);
 }

@@ -2,12 +2,10 @@
 //! of them, at any point of a chat.
 
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use chat_test_support::model_double::{ModelDouble, calls_each, says};
 use futures::{StreamExt, stream};
-use schemars::JsonSchema;
-use serde::Deserialize;
 use serde_json::json;
 use test_support::requests::request;
 use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore, RecordList};
@@ -15,9 +13,8 @@ use ui_message_stream::approval::{
     ApprovalDecision, Approvals, ApprovedCall, KeyRing, NewApprovalRequest, Principal, Progress,
     ResumePlan, ToolInfo, ToolOutcome, Toolbox, UnixMillis,
 };
-use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream};
+use ui_message_stream::model::{Model, ModelEvent};
 use ui_message_stream::reducer::{PartialJson, Reducer};
 use ui_message_stream::request::Limits;
 use ui_message_stream::response::{ResponseOutcome, Smooth};
@@ -29,6 +26,8 @@ use ui_message_stream_chat::store::{InMemoryLogStore, LoadLog, LogKey, LogStore}
 use ui_message_stream_chat::{
     AgentEventStream, ChatAgent, ChatServer, ClientAnswers, Recorder, Turn,
 };
+
+use super::inputs::What;
 
 /// What was printed, with the name of the place.
 #[derive(Clone, Default)]
@@ -49,36 +48,15 @@ impl Printed {
     }
 }
 
-/// A model that makes two calls, and then emits a text.
-struct Calls(AtomicUsize, Printed);
-
-impl Debug for Calls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Calls")
-    }
-}
-
-impl Model for Calls {
-    fn call(&self, request: ModelRequest) -> ModelStream {
-        self.1.print("model request", &request);
-        if self.0.fetch_add(1, Ordering::SeqCst) > 0 {
-            return Box::pin(stream::iter([
-                Ok(ModelEvent::Event(AgentEvent::text("a secret answer"))),
-                Ok(ModelEvent::Finished(FinishReason::Stop)),
-            ]));
+/// A model that makes three calls, and then emits a text.
+fn calling(printed: Printed) -> impl Model {
+    ModelDouble::new(move |request, before| {
+        printed.print("model request", &request);
+        match before {
+            0 => calls_each(&["runs", "asks", "locates"], r#"{"what":"a secret input"}"#),
+            _ => says("a secret answer"),
         }
-        let calls = ["runs", "asks", "locates"].into_iter().map(|tool| {
-            let call = ToolCall::new(format!("call_{tool}"), tool);
-            Ok(ModelEvent::ToolCall(Box::new(call), r#"{"what":"a secret input"}"#.to_owned()))
-        });
-        let finished = [Ok(ModelEvent::Finished(FinishReason::ToolCalls))];
-        Box::pin(stream::iter(calls.chain(finished).collect::<Vec<_>>()))
-    }
-}
-
-#[derive(Deserialize, JsonSchema)]
-struct Input {
-    what: String,
+    })
 }
 
 /// The agent, which prints each turn and each approved call.
@@ -117,7 +95,7 @@ impl Toolbox for Prints {
 fn agent(printed: &Printed) -> Agent {
     let prints = || printed.clone();
     let (runs, predicate) = (prints(), prints());
-    let run = move |input: Input, context: ToolContext| {
+    let run = move |input: What, context: ToolContext| {
         runs.print("tool context", &context);
         async move { Ok::<_, ToolError>(input.what) }
     };
@@ -130,7 +108,7 @@ fn agent(printed: &Printed) -> Agent {
         predicate.print("approval context", context);
         true
     });
-    Agent::new(Calls(AtomicUsize::new(0), prints()))
+    Agent::new(calling(prints()))
         .with_instructions("a secret instruction")
         .tool(Tool::new("runs", run))
         .tool(asks.with_approval_description(|input| input.what.clone()))

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use chat_test_support::calling_model::{chunks, outcomes, page};
+use chat_test_support::calling_model::{asked, chunks, outcomes};
 use futures::stream;
-use schemars::JsonSchema;
-use serde::Deserialize;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream};
 use ui_message_stream_agent::{Agent, Tool, ToolError};
+
+use super::inputs::Number;
 
 /// A model that fails after so many events of its first response.
 #[derive(Debug)]
@@ -40,24 +40,18 @@ impl Model for FailsAfter {
     }
 }
 
-#[derive(Deserialize, JsonSchema)]
-struct Input {
-    n: u64,
-}
-
 #[tokio::test]
 async fn a_model_that_fails_after_any_event_ends_the_message_and_no_incomplete_call_runs() {
     let whole = events().len();
     for after in 0..whole {
         let runs = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&runs);
-        let tool = Tool::new("double", move |input: Input| {
+        let tool = Tool::new("double", move |input: Number| {
             counted.fetch_add(1, Ordering::SeqCst);
             async move { Ok::<_, ToolError>(2 * input.n) }
         });
         // The page reads as the real client does, and panics where it would throw.
-        let mut page = page(Agent::new(FailsAfter(after)).tool(tool));
-        page.send("Go").await;
+        let page = asked(Agent::new(FailsAfter(after)).tool(tool), "Go").await;
         let chunks = chunks(&page);
         let of = |kind: &str| chunks.iter().filter(|chunk| chunk["type"] == kind).count();
         assert_eq!(of("error"), 1, "{after}: {chunks:?}");

@@ -4,17 +4,19 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use futures::stream;
+use chat_test_support::model_double::{ModelDouble, calls_each, says, tool_call};
+use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use test_support::thread_subscriber::{CapturedLog, subscribe};
+use test_support::requests::user_message;
+use test_support::thread_subscriber::{CapturedLog, captured, subscribe};
 use tracing_subscriber::fmt::format::FmtSpan;
 use ui_message_stream::approval::{
     ApprovalDecision, Approvals, AuditEvent, AuditSink, Principal, TracingAudit,
 };
 use ui_message_stream::chunk::FinishReason;
-use ui_message_stream::event::{AgentEvent, Source, ToolCall};
+use ui_message_stream::event::{AgentEvent, Source};
 use ui_message_stream_agent::{Agent, Tool, ToolError};
 use ui_message_stream_chat::{ChatError, ChatServer, RequestConflict};
 
@@ -54,28 +56,21 @@ impl AuditSink for Sink {
 struct Input {}
 
 /// A model that makes three calls with hostile ids, one of them of a tool with a hostile name.
-#[derive(Debug)]
-struct Hostile(AtomicUsize);
-
-impl Model for Hostile {
-    fn call(&self, _: ModelRequest) -> ModelStream {
-        let finished = |reason| Ok(ModelEvent::Finished(reason));
-        if self.0.fetch_add(1, Ordering::SeqCst) > 0 {
-            let text = ModelEvent::Event(AgentEvent::text("Done."));
-            return Box::pin(stream::iter([Ok(text), finished(FinishReason::Stop)]));
+fn hostile() -> impl Model {
+    ModelDouble::new(|_, before| {
+        if before > 0 {
+            return says("Done.");
         }
         let unknown = hostile_text("unknown", 2_000);
         let tools = ["breaks", "asks", "forbidden", &unknown].map(|tool| {
             let length = if tool == "breaks" { 2_000_000 } else { 2_000 };
-            let id = hostile_text(&tool[..3], length);
-            let call = ToolCall::new(id, tool.to_owned());
-            Ok(ModelEvent::ToolCall(Box::new(call), "{}".to_owned()))
+            tool_call(&hostile_text(&tool[..3], length), tool, "{}")
         });
         // An event that the translator drops with a warning which names the call.
         let dropped = AgentEvent::tool_output(hostile_text("never called", 2_000), Json::null());
-        let calls = tools.into_iter().chain([Ok(ModelEvent::Event(dropped))]);
-        Box::pin(stream::iter(calls.chain([finished(FinishReason::ToolCalls)]).collect::<Vec<_>>()))
-    }
+        let rest = [ModelEvent::Event(dropped), ModelEvent::Finished(FinishReason::ToolCalls)];
+        tools.into_iter().chain(rest).collect()
+    })
 }
 
 fn request(body: &Value) -> ChatRequest {
@@ -94,7 +89,7 @@ async fn hostile_ids_are_bounded_and_escaped_in_spans_log_lines_and_audit_events
         .finish();
     let _guard = subscribe(subscriber);
     let breaks = async |_: Input| -> Result<u64, ToolError> { panic!("broken") };
-    let agent = Agent::new(Hostile(AtomicUsize::new(0)))
+    let agent = Agent::new(hostile())
         .tool(Tool::new("breaks", breaks))
         .tool(Tool::new("asks", breaks).needs_approval())
         .tool(Tool::new("forbidden", breaks).authorize(|_, _| false));
@@ -102,7 +97,7 @@ async fn hostile_ids_are_bounded_and_escaped_in_spans_log_lines_and_audit_events
     let chats = ChatServer::new(agent, approvals);
     let ada = Principal::new("ada");
     let chat_id = hostile_id("chat");
-    let user = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
+    let user = user_message("m1", "Go");
     let first = request(&json!({"id": chat_id, "messages": [user]}));
     let answer = chats.complete_response(&ada, first).await.unwrap();
     let approval_id = answer.approvals[0].approval_id.clone();
@@ -202,17 +197,9 @@ impl Model for Verbose {
             url: "javascript:alert(1)".into(),
             title: None,
         };
-        let call = |tool: &'static str| {
-            let call = ToolCall::new(format!("call_{tool}"), tool);
-            Ok(ModelEvent::ToolCall(Box::new(call), "{}".to_owned()))
-        };
-        Box::pin(stream::iter([
-            Ok(ModelEvent::Event(AgentEvent::Source(Box::new(source)))),
-            call("fails"),
-            call("panics"),
-            call("unsure"),
-            Ok(ModelEvent::Finished(FinishReason::ToolCalls)),
-        ]))
+        let mut events = calls_each(&["fails", "panics", "unsure"], "{}");
+        events.insert(0, ModelEvent::Event(AgentEvent::Source(Box::new(source))));
+        Box::pin(stream::iter(events).map(Ok))
     }
 }
 
@@ -220,9 +207,7 @@ const LONG: usize = 50_000;
 
 #[tokio::test]
 async fn errors_of_any_length_are_bounded_in_log_lines() {
-    let log = CapturedLog::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(log.writer()).with_ansi(false).finish();
-    let _guard = subscribe(subscriber);
+    let (log, _guard) = captured();
     let agent = Agent::new(Verbose(AtomicUsize::new(0)))
         .tool(Tool::new("fails", async |_: Input| {
             Err::<u64, _>(std::io::Error::other("f".repeat(LONG)))
@@ -235,7 +220,7 @@ async fn errors_of_any_length_are_bounded_in_log_lines() {
                 .authorize_async(async |_, _| Err("u".repeat(LONG).into())),
         );
     let chats = ChatServer::new(agent.clone(), Approvals::new(agent));
-    let user = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
+    let user = user_message("m1", "Go");
     let request = request(&json!({"id": "chat", "messages": [user]}));
     chats.complete_response(&Principal::new("ada"), request).await.unwrap();
 

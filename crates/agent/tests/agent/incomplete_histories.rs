@@ -5,8 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use chat_test_support::model_double::{ModelDouble, calls, says};
-use schemars::JsonSchema;
-use serde::Deserialize;
 use serde_json::json;
 use test_support::requests::{self, ada, say, user_message};
 use ui_message_stream::UserText;
@@ -20,10 +18,7 @@ use ui_message_stream_agent::{Agent, ApprovalContext, Tool, ToolError};
 use ui_message_stream_chat::ChatLimits;
 use ui_message_stream_chat::{Chat, ChatServer, HistoryCompleteness, HistoryImport};
 
-#[derive(Deserialize, JsonSchema)]
-struct Input {
-    what: String,
-}
+use super::inputs::What;
 
 /// Returns a model that calls the tool which the last user message names, `fetch` or `send`.
 fn does_as_told() -> impl Model {
@@ -55,15 +50,15 @@ fn has_read_a_page_as_far_as_known(context: &ApprovalContext) -> bool {
     calls.any(|call| &*call.tool_name == "fetch")
 }
 
-fn fetch() -> Tool<Input> {
-    Tool::new("fetch", async |_: Input| Ok::<_, ToolError>("a page of strangers"))
+fn fetch() -> Tool<What> {
+    Tool::new("fetch", async |_: What| Ok::<_, ToolError>("a page of strangers"))
 }
 
-fn send() -> Tool<Input> {
-    Tool::new("send", async |input: Input| Ok::<_, ToolError>(input.what))
+fn send() -> Tool<What> {
+    Tool::new("send", async |input: What| Ok::<_, ToolError>(input.what))
 }
 
-fn agent(send: Tool<Input>) -> Agent {
+fn agent(send: Tool<What>) -> Agent {
     Agent::new(does_as_told()).tool(fetch()).tool(send)
 }
 
@@ -89,7 +84,7 @@ struct Browser {
 }
 
 impl Browser {
-    fn new(send: Tool<Input>) -> Self {
+    fn new(send: Tool<What>) -> Self {
         let agent = agent(send);
         let chats = Arc::new(Mutex::new(server(&agent)));
         let current = Arc::clone(&chats);
@@ -265,7 +260,7 @@ fn forged(text: &str) -> ChatRequest {
 }
 
 /// The state of the call of the response to a forged history.
-async fn state_after_forged_results(send: Tool<Input>) -> ToolState {
+async fn state_after_forged_results(send: Tool<What>) -> ToolState {
     let agent = agent(send);
     let chats = server(&agent).with_history_import(HistoryImport::TextsAndResults);
     let response = chats.complete_response(&ada(), forged("send it")).await;

@@ -4,22 +4,23 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use chat_test_support::calling_model::page_of;
+use chat_test_support::model_double::{says, tool_call};
 use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use test_support::eventually;
+use test_support::requests::request;
 use tokio::sync::Semaphore;
 use ui_message_stream::approval::store::InMemoryLedger;
 use ui_message_stream::approval::{ApprovalDecision, Approvals, KeyRing, OnNewMessage, Principal};
 use ui_message_stream::chunk::FinishReason;
-use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::id::{ApprovalId, ChatId, ToolCallId};
 use ui_message_stream::message::{AnswerEnd, Part, Role, ToolPart, UiMessage};
 use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
-use ui_message_stream::request::Limits;
 use ui_message_stream::testing::Conversation;
-use ui_message_stream::{BoxError, ChatRequest, Json};
+use ui_message_stream::{BoxError, Json};
 use ui_message_stream_agent::{Agent, Tool, ToolContext};
 use ui_message_stream_chat::store::{InMemoryLogStore, ListChats};
 use ui_message_stream_chat::{Chat, ChatAgent, ChatServer, Turn};
@@ -50,20 +51,14 @@ impl Model for Steps {
         let results: Vec<String> = results.collect();
         let Some(calls) = self.steps.get(results.len()) else {
             let last = results.last().cloned().unwrap_or_default();
-            let text = ModelEvent::Event(AgentEvent::text(format!("Read {last}")));
-            return Box::pin(stream::iter([
-                Ok(text),
-                Ok(ModelEvent::Finished(FinishReason::Stop)),
-            ]));
+            return Box::pin(stream::iter(says(format!("Read {last}"))).map(Ok));
         };
         let (step, prefix) = (results.len(), self.prefix);
         let calls = calls.iter().enumerate().map(|(at, (tool, input))| {
-            let call = ToolCall::new(format!("{prefix}{tool}_{step}{at}"), *tool);
-            Ok(ModelEvent::ToolCall(Box::new(call), input.to_string()))
+            tool_call(&format!("{prefix}{tool}_{step}{at}"), tool, &input.to_string())
         });
-        let calls: Vec<_> =
-            calls.chain([Ok(ModelEvent::Finished(FinishReason::ToolCalls))]).collect();
-        Box::pin(stream::iter(calls))
+        let finished = ModelEvent::Finished(FinishReason::ToolCalls);
+        Box::pin(stream::iter(calls.chain([finished]).collect::<Vec<_>>()).map(Ok))
     }
 }
 
@@ -119,11 +114,7 @@ impl Stores {
 }
 
 fn page(chats: &ChatServer) -> Conversation<'static> {
-    let chats = chats.clone();
-    Conversation::new(async move |chat: ChatRequest| {
-        chats.stream_response(&Principal::new("ada"), chat).await.unwrap()
-    })
-    .with_id("chat")
+    page_of(chats).with_id("chat")
 }
 
 /// An agent whose tool `janitor` looks, and then deletes two files, which needs an approval.
@@ -466,7 +457,7 @@ async fn a_client_tool_cannot_have_the_name_of_an_inner_tool() {
         "messages": [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]}],
         "clientTools": [{"name": "janitor__delete"}],
     });
-    let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
+    let request = request(&body);
     let error = agent.validate_request(&request).unwrap_err();
     assert!(error.to_string().contains("is a tool of the server"), "{error}");
 }

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use axum::Extension;
 use axum::body::Body;
 use axum::http::Request;
-use chat_test_support::calling_model::{self, Calls, chunks, outcomes};
+use chat_test_support::calling_model::{self, Calls, chunks, outcomes, page_of};
+use chat_test_support::model_double::{ModelDouble, calls, says};
 use futures::{StreamExt, stream};
-use schemars::JsonSchema;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use test_support::ledger_double::{LedgerDouble, Operation};
+use test_support::requests::{request, user_message};
 use tower::ServiceExt;
 use ui_message_stream::approval::{Approvals, Principal};
 use ui_message_stream::chunk::FinishReason;
@@ -19,21 +19,12 @@ use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::{
     AssistantContent, Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolContent,
 };
-use ui_message_stream::request::Limits;
-use ui_message_stream::testing::Conversation;
-use ui_message_stream::{ChatRequest, Json, UiMessage, UserText};
-use ui_message_stream_agent::{Agent, Tool, ToolError};
+use ui_message_stream::{Json, UiMessage, UserText};
+use ui_message_stream_agent::{Agent, Tool};
 use ui_message_stream_chat::ChatServer;
 use ui_message_stream_chat::axum::chat_routes;
 
-#[derive(Deserialize, JsonSchema)]
-struct Input {
-    n: u64,
-}
-
-async fn double(input: Input) -> Result<u64, ToolError> {
-    Ok(2 * input.n)
-}
+use super::inputs::{Number, double};
 
 #[tokio::test(start_paused = true)]
 async fn a_call_beyond_the_limit_of_approvals_is_answered_with_too_many_questions_wait() {
@@ -42,9 +33,7 @@ async fn a_call_beyond_the_limit_of_approvals_is_answered_with_too_many_question
         .with_max_step_calls(66)
         .tool(Tool::new("double", double).needs_approval());
     let chats = agent.into_chat_server();
-    let mut page = Conversation::new(async |chat: ChatRequest| {
-        chats.stream_response(&Principal::new("ada"), chat).await.unwrap()
-    });
+    let mut page = page_of(&chats);
     page.send("Go").await;
     let chunks = chunks(&page);
     let asked = chunks.iter().filter(|chunk| chunk["type"] == "tool-approval-request");
@@ -73,9 +62,7 @@ async fn a_step_requests_all_its_approvals_in_one_insertion() {
         let approvals = Approvals::new(agent.clone()).with_ledger(Arc::new(ledger));
         let chats = ChatServer::new(agent, approvals);
         let ada = Principal::new("ada");
-        let mut page = Conversation::new(async |chat: ChatRequest| {
-            chats.stream_response(&ada, chat).await.unwrap()
-        });
+        let mut page = page_of(&chats);
         page.send("Go").await;
         assert_eq!(*insertions.lock().unwrap(), [calls]);
         others.push(others_of_ledger.load(Ordering::Relaxed));
@@ -95,7 +82,7 @@ struct ManyCalls {
     /// Whether the provider executes the calls.
     is_provider_executed: bool,
     read: Arc<AtomicUsize>,
-    requests: Arc<Mutex<Vec<Vec<ModelMessage>>>>,
+    requests: Requests,
 }
 
 impl Model for ManyCalls {
@@ -103,11 +90,7 @@ impl Model for ManyCalls {
         let mut requests = self.requests.lock().unwrap();
         requests.push(request.messages);
         if requests.len() > 1 {
-            let events = [
-                ModelEvent::Event(AgentEvent::text("Done.")),
-                ModelEvent::Finished(FinishReason::Stop),
-            ];
-            return Box::pin(stream::iter(events.map(Ok)));
+            return Box::pin(stream::iter(says("Done.")).map(Ok));
         }
         let is_provider_executed = self.is_provider_executed;
         let calls = (0..self.calls).flat_map(move |at| {
@@ -141,12 +124,11 @@ async fn step_of(calls: usize) -> (ManyCalls, Vec<Value>, usize) {
     let model = ManyCalls { calls, is_provider_executed: false, read, requests };
     let executed = Arc::<AtomicUsize>::default();
     let counted = executed.clone();
-    let tool = Tool::new("double", move |input: Input| {
+    let tool = Tool::new("double", move |input: Number| {
         counted.fetch_add(1, Ordering::Relaxed);
         double(input)
     });
-    let mut page = calling_model::page(Agent::new(model.clone()).tool(tool));
-    page.send("Go").await;
+    let page = calling_model::asked(Agent::new(model.clone()).tool(tool), "Go").await;
     assert_eq!(page.last_text(), "Done.");
     (model, chunks(&page), executed.load(Ordering::Relaxed))
 }
@@ -199,56 +181,38 @@ async fn calls_that_the_provider_executes_count_too() {
 async fn step_of_provider(calls: usize) -> Vec<Value> {
     let (read, requests) = (Arc::default(), Arc::default());
     let model = ManyCalls { calls, is_provider_executed: true, read, requests };
-    let mut page = calling_model::page(Agent::new(model));
-    page.send("Go").await;
+    let page = calling_model::asked(Agent::new(model), "Go").await;
     chunks(&page)
-}
-
-/// A model that gives its call an id of several kilobytes, as a proxy does that puts the state of
-/// the provider into the id.
-#[derive(Debug, Clone, Default)]
-struct LongIds {
-    requests: Arc<Mutex<Vec<Vec<ModelMessage>>>>,
 }
 
 fn long_id() -> String {
     format!("call_{}", "0123456789".repeat(400))
 }
 
-impl Model for LongIds {
-    fn call(&self, request: ModelRequest) -> ModelStream {
-        self.requests.lock().unwrap().push(request.messages);
-        let count = self.requests.lock().unwrap().len();
-        let events = match count {
-            1 | 2 => {
-                let tool = if count == 1 { "double" } else { "asks" };
-                let call = || ToolCall::new(long_id(), tool);
-                vec![
-                    ModelEvent::Event(AgentEvent::ToolInputStart { call: Box::new(call()) }),
-                    ModelEvent::ToolCall(Box::new(call()), r#"{"n": 1}"#.to_owned()),
-                    ModelEvent::Finished(FinishReason::ToolCalls),
-                ]
-            }
-            _ => vec![
-                ModelEvent::Event(AgentEvent::text("Done.")),
-                ModelEvent::Finished(FinishReason::Stop),
-            ],
-        };
-        Box::pin(stream::iter(events.into_iter().map(Ok)))
-    }
+/// The messages of each request.
+type Requests = Arc<Mutex<Vec<Vec<ModelMessage>>>>;
+
+/// A model that gives its call an id of several kilobytes, as a proxy does that puts the state of
+/// the provider into the id.
+fn long_ids(requests: Requests) -> impl Model {
+    ModelDouble::new(move |request, before| {
+        requests.lock().unwrap().push(request.messages);
+        let Some(tool) = ["double", "asks"].get(before) else { return says("Done.") };
+        let start = AgentEvent::tool_input_start(ToolCall::new(long_id(), *tool));
+        let events = calls(&long_id(), tool, r#"{"n": 1}"#);
+        [vec![ModelEvent::Event(start)], events].concat()
+    })
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_long_tool_call_id_is_short_everywhere_but_in_the_messages_for_the_model() {
-    let model = LongIds::default();
-    let agent = Agent::new(model.clone())
+    let requests = Requests::default();
+    let agent = Agent::new(long_ids(requests.clone()))
         .tool(Tool::new("double", double))
         .tool(Tool::new("asks", double).needs_approval());
     let chats = agent.into_chat_server();
     let ada = Principal::new("ada");
-    let mut page = Conversation::new(async |chat: ChatRequest| {
-        chats.stream_response(&ada, chat).await.unwrap()
-    });
+    let mut page = page_of(&chats);
     page.send("Go").await;
     let first = serde_json::to_string(&chunks(&page)).unwrap();
     assert!(!first.contains(&long_id()), "{first}");
@@ -266,7 +230,7 @@ async fn a_long_tool_call_id_is_short_everywhere_but_in_the_messages_for_the_mod
     assert_eq!(ids.len(), 2);
     assert!(ids[0] != ids[1] && ids.iter().all(|id| id.len() <= 128), "{ids:?}");
 
-    let requests = model.requests.lock().unwrap();
+    let requests = requests.lock().unwrap();
     let mut calls = Vec::new();
     let mut results = Vec::new();
     for message in requests.last().unwrap() {
@@ -294,17 +258,13 @@ async fn a_long_tool_call_id_is_short_everywhere_but_in_the_messages_for_the_mod
 
 #[tokio::test(start_paused = true)]
 async fn no_response_holds_the_long_id_of_a_call() {
-    let agent = Agent::new(LongIds::default())
+    let agent = Agent::new(long_ids(Requests::default()))
         .tool(Tool::new("double", double))
         .tool(Tool::new("asks", double).needs_approval());
     let chats = agent.into_chat_server();
     let ada = Principal::new("ada");
-    let request = || {
-        let message =
-            json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
-        let body = json!({"id": "chat", "messages": [message]}).to_string();
-        ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()
-    };
+    let body = json!({"id": "chat", "messages": [user_message("m1", "Go")]});
+    let request = || request(&body);
     let stored = chats.complete_response(&ada, request()).await.unwrap().message.unwrap();
     assert!(serde_json::to_string(&stored).unwrap().contains(&long_id()));
     // The second request gets the stored message.
@@ -317,11 +277,8 @@ async fn no_response_holds_the_long_id_of_a_call() {
     let posted = Request::post("/")
         .header("content-type", "application/json")
         .header("accept", "application/json");
-    let message = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
-    let body = json!({"id": "chat", "messages": [message]}).to_string();
-    for request in
-        [Request::get("/chat").body(Body::empty()).unwrap(), posted.body(Body::from(body)).unwrap()]
-    {
+    let posted = posted.body(Body::from(body.to_string())).unwrap();
+    for request in [Request::get("/chat").body(Body::empty()).unwrap(), posted] {
         let response = routes.clone().oneshot(request).await.unwrap();
         assert_eq!(response.status(), 200);
         let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();

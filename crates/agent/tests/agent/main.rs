@@ -13,6 +13,7 @@ mod failing_model;
 mod hostile_ids;
 mod incomplete_histories;
 mod inner_agents;
+mod inputs;
 mod limits;
 mod metrics;
 mod open_calls;

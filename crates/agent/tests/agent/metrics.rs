@@ -3,43 +3,33 @@
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use axum::{Extension, Router};
-use futures::stream;
+use chat_test_support::model_double::{ModelDouble, text, tool_call};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tower::ServiceExt;
-use ui_message_stream::AgentEvent;
 use ui_message_stream::approval::Principal;
 use ui_message_stream::chunk::FinishReason;
-use ui_message_stream::event::ToolCall;
-use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, Usage};
+use ui_message_stream::model::{Model, ModelEvent, ModelMessage, Usage};
 use ui_message_stream::testing::Conversation;
 use ui_message_stream_agent::{Agent, Tool, ToolError};
 use ui_message_stream_chat::axum::chat_routes;
 
 /// A model that deletes, and then says so.
-#[derive(Debug)]
-struct Deletes;
-
-impl Model for Deletes {
-    fn call(&self, request: ModelRequest) -> ModelStream {
+fn deletes() -> impl Model {
+    let model = ModelDouble::new(|request, _| {
         let event = match request.messages.last() {
-            Some(ModelMessage::Tool { .. }) => ModelEvent::Event(AgentEvent::text("As you wish.")),
+            Some(ModelMessage::Tool { .. }) => text("As you wish."),
             _ => {
                 let id = format!("call_{}", request.messages.len());
-                let call = ToolCall::new(id, "delete");
-                ModelEvent::ToolCall(Box::new(call), r#"{"path":"notes.txt"}"#.to_owned())
+                tool_call(&id, "delete", r#"{"path":"notes.txt"}"#)
             }
         };
         let mut usage = Usage::default();
         (usage.input_tokens, usage.output_tokens) = (40, 7);
-        let events = [event, ModelEvent::Usage(usage), ModelEvent::Finished(FinishReason::Stop)];
-        Box::pin(stream::iter(events.map(Ok)))
-    }
-
-    fn name(&self) -> Option<&str> {
-        Some("scripted")
-    }
+        vec![event, ModelEvent::Usage(usage), ModelEvent::Finished(FinishReason::Stop)]
+    });
+    model.with_name("scripted")
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -54,7 +44,7 @@ async fn prometheus_reads_requests_first_bytes_approvals_and_tokens() {
     let _installed = metrics::set_default_local_recorder(&recorder);
 
     let delete = async |file: File| Ok::<_, ToolError>(format!("{} is gone", file.path));
-    let agent = Agent::new(Deletes).tool(Tool::new("delete", delete).needs_approval());
+    let agent = Agent::new(deletes()).tool(Tool::new("delete", delete).needs_approval());
     let routes = Router::new().nest("/api/chat", chat_routes(agent.into_chat_server()));
     let app = routes.clone().layer(Extension(Principal::new("ada")));
     let service = async |request: Request<String>| app.clone().oneshot(request).await;

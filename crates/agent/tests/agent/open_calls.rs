@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use chat_test_support::model_double::{says, tool_call, tool_contents};
 use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::json;
 use test_support::ledger_double::{Fault, LedgerDouble, Operation};
 use test_support::requests::{ada, say};
 use test_support::responses::text_of;
@@ -18,10 +18,9 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use ui_message_stream::approval::{ApprovalDecision, Approvals, OnNewMessage};
 use ui_message_stream::chunk::FinishReason;
-use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::message::ToolState;
 use ui_message_stream::model::{
-    Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, NotExecutedReason, ToolContent,
+    Model, ModelEvent, ModelRequest, ModelStream, NotExecutedReason, ToolContent,
 };
 use ui_message_stream_agent::{Agent, Tool, ToolError};
 use ui_message_stream_chat::ChatServer;
@@ -39,11 +38,7 @@ struct Script {
 
 impl Model for Script {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        let contents = request.messages.iter().filter_map(|message| match message {
-            ModelMessage::Tool { content } => Some(content),
-            _ => None,
-        });
-        let results = contents.flatten().filter_map(|content| match content {
+        let results = tool_contents(&request).filter_map(|content| match content {
             ToolContent::Result(read) => {
                 Some(format!("{}: {}", read.tool_name, read.result.text()))
             }
@@ -52,19 +47,13 @@ impl Model for Script {
         let mut read = self.read.lock().unwrap();
         read.push(results.collect::<Vec<_>>().join("\n"));
         let calls = self.steps.lock().unwrap().pop_front().unwrap_or_default();
-        let mut events: Vec<_> = calls
-            .iter()
-            .map(|tool| {
-                let call = ToolCall::new(format!("{tool}_{}", read.len()), *tool);
-                Ok(ModelEvent::ToolCall(Box::new(call), json!({}).to_string()))
-            })
-            .collect();
         if calls.is_empty() {
-            events.push(Ok(ModelEvent::Event(AgentEvent::text("Done."))));
+            return Box::pin(stream::iter(says("Done.")).map(Ok));
         }
-        let reason = if calls.is_empty() { FinishReason::Stop } else { FinishReason::ToolCalls };
-        events.push(Ok(ModelEvent::Finished(reason)));
-        Box::pin(stream::iter(events))
+        let call = |tool: &&str| tool_call(&format!("{tool}_{}", read.len()), tool, "{}");
+        let finished = ModelEvent::Finished(FinishReason::ToolCalls);
+        let events: Vec<_> = calls.iter().map(call).chain([finished]).collect();
+        Box::pin(stream::iter(events).map(Ok))
     }
 }
 

@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use test_support::ledger_double::{Fault, LedgerDouble, Operation};
-use test_support::requests::{ada, call_mut, user_message};
+use test_support::requests::{ada, call_mut, request, user_message};
+use ui_message_stream::UiMessage;
 use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore};
 use ui_message_stream::approval::{ApprovalDecision, ApprovalState, DeferredToolResult};
-use ui_message_stream::request::Limits;
-use ui_message_stream::{ChatRequest, UiMessage};
 
 use super::provider_double::{Host, NOW, Reply, is_shortened, part};
 
@@ -260,9 +259,7 @@ async fn a_retry_after_the_sending_server_stopped_gets_an_unknown_outcome() {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                let body = decision_body.to_string();
-                let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
-                drop(chats.stream_response(&ada(), request).await.unwrap());
+                drop(chats.stream_response(&ada(), request(&decision_body)).await.unwrap());
                 while provider.requests.lock().unwrap().len() < 2 {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }

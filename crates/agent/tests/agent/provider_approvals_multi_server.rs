@@ -7,8 +7,6 @@ use std::time::Duration;
 use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
 use serde_json::json;
 use test_support::requests::{ada, request, user_message};
-use ui_message_stream::ChatRequest;
-use ui_message_stream::request::Limits;
 use ui_message_stream_chat::store::ChatStoreError;
 use ui_message_stream_chat::store::{AppendLog, AppendResult, InMemoryLogStore, LogStore};
 use ui_message_stream_chat::{ChatError, RequestConflict};
@@ -20,9 +18,7 @@ async fn a_retry_at_another_server_does_not_interrupt_the_waiting_server() {
     let host = Host::with_replies(&[Reply::ApprovalRequest, Reply::Hang]);
     host.say("m1").await;
     let decision_body = host.body_with_decisions(&[("link", true)]).await;
-    let body = decision_body.to_string();
-    let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
-    drop(host.chats.stream_response(&ada(), request).await.unwrap());
+    drop(host.chats.stream_response(&ada(), request(&decision_body)).await.unwrap());
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(host.approvals_sent(), 1);
     let at_other_server = host.post_to(&host.other, decision_body);
@@ -41,10 +37,9 @@ async fn a_retry_at_another_server_does_not_interrupt_the_waiting_server() {
 async fn an_approval_for_an_evicted_chat_is_refused_and_stays_pending() {
     let host = Host::with_replies(&[Reply::ApprovalRequest]);
     host.say("m1").await;
-    let body = host.body_with_decisions(&[("link", true)]).await.to_string();
+    let body = host.body_with_decisions(&[("link", true)]).await;
     let empty = host.chats.clone().with_store(Arc::new(InMemoryLogStore::new()));
-    let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
-    let refused = empty.stream_response(&ada(), request).await;
+    let refused = empty.stream_response(&ada(), request(&body)).await;
     let is_conflict =
         matches!(refused, Err(ChatError::Conflict { conflict: RequestConflict::UnknownCalls, .. }));
     assert!(is_conflict, "{refused:?}");

@@ -7,22 +7,22 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chat_test_support::answers::answer;
+use chat_test_support::model_double::{text, tool_call};
 use futures::{StreamExt, stream};
-use schemars::JsonSchema;
-use serde::Deserialize;
 use serde_json::{Value, json};
-use test_support::requests::{ada, request, respond, user_message};
+use test_support::requests::{ada, request, respond, send, user_message};
 use test_support::responses::chunks_of;
+use ui_message_stream::Json;
 use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore};
 use ui_message_stream::approval::{ApprovalDecision, Approvals, KeyRing, UnixMillis};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream};
-use ui_message_stream::request::Limits;
-use ui_message_stream::{ChatRequest, Json};
 use ui_message_stream_agent::{Agent, Tool, ToolError};
 use ui_message_stream_chat::ChatServer;
 use ui_message_stream_chat::store::InMemoryLogStore;
+
+use super::inputs::Number;
 
 /// A provider that gives these replies, one for each model call, and then the text `Done`.
 #[derive(Debug, Clone)]
@@ -64,18 +64,18 @@ impl Model for Provider {
                 r#"{"url":"https://long.example"}"#.to_owned(),
             )
         };
-        let tool_call = |id: &str, tool: &'static str| {
-            let call = ToolCall::new(id, tool);
-            ModelEvent::ToolCall(Box::new(call), r#"{"n":1}"#.to_owned())
+        let tool_call = |id: &str, tool: &str| tool_call(id, tool, r#"{"n":1}"#);
+        let link_output = || {
+            let output = AgentEvent::tool_output("link", Json::string("https://s.example"));
+            ModelEvent::Event(output)
         };
         let events = match reply {
             Some(Reply::Hang) => return Box::pin(stream::pending()),
             Some(Reply::LateLinkOutput) => {
-                let output = AgentEvent::tool_output("link", Json::string("https://s.example"));
-                let finished = ModelEvent::Finished(FinishReason::Stop);
+                let events = [link_output(), ModelEvent::Finished(FinishReason::Stop)];
                 let late = async {
                     tokio::time::sleep(Duration::from_secs(100)).await;
-                    stream::iter([Ok(ModelEvent::Event(output)), Ok(finished)])
+                    stream::iter(events.map(Ok))
                 };
                 return Box::pin(stream::once(late).flatten());
             }
@@ -90,30 +90,13 @@ impl Model for Provider {
             Some(Reply::ApprovalRequestAndSlowCall) => {
                 vec![approval_request(), tool_call("slow", "slow")]
             }
-            Some(Reply::LinkOutputAndSlowCall) => vec![
-                ModelEvent::Event(AgentEvent::tool_output(
-                    "link",
-                    Json::string("https://s.example"),
-                )),
-                tool_call("slow", "slow"),
-            ],
-            Some(Reply::LinkOutput) => vec![
-                ModelEvent::Event(AgentEvent::tool_output(
-                    "link",
-                    Json::string("https://s.example"),
-                )),
-                ModelEvent::Event(AgentEvent::text("Shortened")),
-            ],
-            None => vec![ModelEvent::Event(AgentEvent::text("Done"))],
+            Some(Reply::LinkOutputAndSlowCall) => vec![link_output(), tool_call("slow", "slow")],
+            Some(Reply::LinkOutput) => vec![link_output(), text("Shortened")],
+            None => vec![text("Done")],
         };
         let finished = ModelEvent::Finished(FinishReason::Stop);
         Box::pin(stream::iter(events.into_iter().chain([finished]).map(Ok)))
     }
-}
-
-#[derive(Deserialize, JsonSchema)]
-pub(crate) struct Input {
-    n: u64,
 }
 
 pub(crate) struct Host {
@@ -146,15 +129,15 @@ impl Host {
         };
         let deleted = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&deleted);
-        let delete = Tool::new("delete", move |input: Input| {
+        let delete = Tool::new("delete", move |input: Number| {
             counter.fetch_add(1, Ordering::SeqCst);
             async move { Ok::<_, ToolError>(input.n) }
         });
-        let slow = Tool::new("slow", async |input: Input| {
+        let slow = Tool::new("slow", async |input: Number| {
             tokio::time::sleep(Duration::from_secs(20)).await;
             Ok::<_, ToolError>(format!("found {}", input.n))
         });
-        let slow_delete = Tool::new("slow_delete", async |input: Input| {
+        let slow_delete = Tool::new("slow_delete", async |input: Number| {
             tokio::time::sleep(Duration::from_secs(20)).await;
             Ok::<_, ToolError>(input.n)
         });
@@ -189,8 +172,7 @@ impl Host {
     }
 
     pub(crate) async fn send_without_reading_to(&self, chats: &ChatServer, id: &str) {
-        let body = json!({"id": "chat", "messages": [user_message(id, "Go")]}).to_string();
-        let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+        let request = send("chat", &json!([user_message(id, "Go")]));
         drop(chats.stream_response(&ada(), request).await.unwrap());
     }
 

@@ -5,50 +5,39 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use futures::{FutureExt, stream};
-use schemars::JsonSchema;
-use serde::Deserialize;
+use chat_test_support::model_double::{ModelDouble, text, tool_call};
+use futures::FutureExt;
 use ui_message_stream::ChatRequest;
 use ui_message_stream::approval::Principal;
 use ui_message_stream::chunk::FinishReason;
-use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
+use ui_message_stream::model::{Model, ModelEvent, ModelMessage};
 use ui_message_stream::testing::{Conversation, Recording};
 use ui_message_stream_agent::{Agent, Tool, ToolError};
 use ui_message_stream_chat::{ChatServer, ChatStream};
 
+use super::inputs::What;
+
 /// A model that transfers and deletes in one step, transfers again, and says that it is done. Its
 /// ids of calls are new in every answer.
-#[derive(Debug)]
-struct Bank {
-    last_words: &'static str,
-}
-
-static CALLS: AtomicUsize = AtomicUsize::new(0);
-
-impl Model for Bank {
-    fn call(&self, request: ModelRequest) -> ModelStream {
-        let is_result = |message: &&ModelMessage| matches!(message, ModelMessage::Tool { .. });
-        let call = |tool: &'static str, input: &str| {
-            let id = format!("call_{}", CALLS.fetch_add(1, Ordering::Relaxed));
-            ModelEvent::ToolCall(Box::new(ToolCall::new(id, tool)), input.to_owned())
-        };
-        let events = match request.messages.iter().filter(is_result).count() {
+fn bank(last_words: &'static str) -> impl Model {
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    let call = |tool: &str, input: &str| {
+        let id = format!("call_{}", CALLS.fetch_add(1, Ordering::Relaxed));
+        tool_call(&id, tool, input)
+    };
+    let is_result = |message: &&ModelMessage| matches!(message, ModelMessage::Tool { .. });
+    ModelDouble::new(move |request, _| {
+        let mut events = match request.messages.iter().filter(is_result).count() {
             0 => vec![
                 call("transfer", r#"{"what":"1000 to Ada"}"#),
                 call("delete", r#"{"what":"notes.txt"}"#),
             ],
             1 => vec![call("transfer", r#"{"what":"2000 to Grace"}"#)],
-            _ => vec![ModelEvent::Event(AgentEvent::text(self.last_words))],
+            _ => vec![text(last_words)],
         };
-        let end = ModelEvent::Finished(FinishReason::Stop);
-        Box::pin(stream::iter(events.into_iter().chain([end]).map(Ok)))
-    }
-}
-
-#[derive(Deserialize, JsonSchema)]
-struct Input {
-    what: String,
+        events.push(ModelEvent::Finished(FinishReason::Stop));
+        events
+    })
 }
 
 /// A server with its own approvals, and what its tools have done.
@@ -63,13 +52,13 @@ impl Server {
         let done = Arc::new(Mutex::new(Vec::new()));
         let tool = |name: &'static str| {
             let done = Arc::clone(&done);
-            let run = move |input: Input| {
+            let run = move |input: What| {
                 done.lock().unwrap().push(format!("{name} {}", input.what));
                 async { Ok::<_, ToolError>("done") }
             };
             Tool::new(name, run).needs_approval()
         };
-        let agent = Agent::new(Bank { last_words });
+        let agent = Agent::new(bank(last_words));
         let agent = agent.tool(tool("transfer")).tool(tool("delete"));
         Server { chats: agent.into_chat_server(), done }
     }

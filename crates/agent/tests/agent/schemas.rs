@@ -1,6 +1,6 @@
 //! Inputs are validated against a schema that the host wrote.
 
-use chat_test_support::calling_model::{Calls, chunks, finishes_without_error, outcomes, page};
+use chat_test_support::calling_model::{Calls, asked, chunks, finishes_without_error, outcomes};
 use serde_json::{Value, json};
 use ui_message_stream::Json;
 use ui_message_stream_agent::{Agent, Tool};
@@ -10,8 +10,7 @@ async fn errors(schema: Value, inputs: &[Value]) -> Vec<String> {
     let schema = Json::from_serialize(&schema).unwrap();
     let tool = Tool::client_executed("read", "Reads a file.", schema);
     let calls: Vec<_> = inputs.iter().map(|input| ("read", input.clone())).collect();
-    let mut page = page(Agent::new(Calls::of(&calls)).tool(tool));
-    page.send("Go").await;
+    let page = asked(Agent::new(Calls::of(&calls)).tool(tool), "Go").await;
     let chunks = chunks(&page);
     assert!(finishes_without_error(&chunks), "{chunks:#?}");
     outcomes(&chunks).iter().map(|error| error.as_str().unwrap().to_owned()).collect()

@@ -3,12 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use chat_test_support::model_double::{ModelDouble, calls_each, says};
 use futures::{StreamExt, stream};
-use schemars::JsonSchema;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use test_support::requests::{ada, request, user_message};
 use test_support::thread_subscriber::subscribe;
@@ -18,12 +16,12 @@ use tracing::{Event, Instrument, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use ui_message_stream::ChatRequest;
-use ui_message_stream::chunk::FinishReason;
-use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream, Usage};
 use ui_message_stream::request::Limits;
 use ui_message_stream_agent::{Agent, Tool, ToolError};
 use ui_message_stream_chat::{ChatServer, ClientAnswers};
+
+use super::inputs::What;
 
 /// The recorded spans, with their parent and fields, and the recorded events.
 #[derive(Clone, Default)]
@@ -105,36 +103,18 @@ impl Trace {
 }
 
 /// A model that calls these tools, and then emits a text.
-#[derive(Debug)]
-struct Calls(&'static [&'static str], AtomicUsize);
-
-impl Model for Calls {
-    fn call(&self, _: ModelRequest) -> ModelStream {
+fn calling(tools: &'static [&'static str]) -> impl Model {
+    let model = ModelDouble::new(move |_, before| {
         let mut usage = Usage::default();
         (usage.input_tokens, usage.output_tokens) = (40, 2);
-        if self.1.fetch_add(1, Ordering::SeqCst) > 0 {
-            return Box::pin(stream::iter([
-                Ok(ModelEvent::Event(AgentEvent::text("a secret answer"))),
-                Ok(ModelEvent::Usage(usage)),
-                Ok(ModelEvent::Finished(FinishReason::Stop)),
-            ]));
-        }
-        let calls = self.0.iter().map(|tool| {
-            let call = ToolCall::new(format!("call_{tool}"), *tool);
-            Ok(ModelEvent::ToolCall(Box::new(call), r#"{"what":"a secret input"}"#.to_owned()))
-        });
-        let rest =
-            [Ok(ModelEvent::Usage(usage)), Ok(ModelEvent::Finished(FinishReason::ToolCalls))];
-        Box::pin(stream::iter(calls.chain(rest).collect::<Vec<_>>()))
-    }
-
-    fn name(&self) -> Option<&str> {
-        Some("a-model")
-    }
-
-    fn provider(&self) -> Option<&str> {
-        Some("a-provider")
-    }
+        let mut events = match before {
+            0 => calls_each(tools, r#"{"what":"a secret input"}"#),
+            _ => says("a secret answer"),
+        };
+        events.insert(events.len() - 1, ModelEvent::Usage(usage));
+        events
+    });
+    model.with_name("a-model").with_provider("a-provider")
 }
 
 /// A model whose calls fail.
@@ -147,19 +127,14 @@ impl Model for Unreachable {
     }
 }
 
-#[derive(Deserialize, JsonSchema)]
-struct Input {
-    what: String,
-}
-
 fn agent(tools: &'static [&'static str]) -> ChatServer {
-    let works = || Tool::new("works", async |input: Input| Ok::<_, ToolError>(input.what));
-    let asks = Tool::new("asks", async |input: Input| Ok::<_, ToolError>(input.what));
+    let works = || Tool::new("works", async |input: What| Ok::<_, ToolError>(input.what));
+    let asks = Tool::new("asks", async |input: What| Ok::<_, ToolError>(input.what));
     let fails =
-        Tool::new("fails", async |_: Input| Err::<u64, _>(ToolError("a secret reason".to_owned())));
+        Tool::new("fails", async |_: What| Err::<u64, _>(ToolError("a secret reason".to_owned())));
     let breaks =
-        Tool::new("breaks", async |_: Input| -> Result<u64, ToolError> { panic!("broken") });
-    Agent::new(Calls(tools, AtomicUsize::new(0)))
+        Tool::new("breaks", async |_: What| -> Result<u64, ToolError> { panic!("broken") });
+    Agent::new(calling(tools))
         .with_instructions("a secret instruction")
         .tool(works())
         .tool(asks.needs_approval().with_approval_description(|input| input.what.clone()))

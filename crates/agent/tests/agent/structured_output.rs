@@ -7,15 +7,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::Router;
 use axum::http::Request;
 use chat_test_support::answers::complete_response;
-use chat_test_support::browser::app;
+use chat_test_support::browser::{app, approve};
+use chat_test_support::model_double::{ModelDouble, says, text, tool_call, tool_contents};
 use futures::stream;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use test_support::requests::user_message;
 use tower::ServiceExt;
 use ui_message_stream::UiMessage;
 use ui_message_stream::chunk::FinishReason;
-use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::message::ToolState;
 use ui_message_stream::model::{
     Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolContent, ToolResult,
@@ -54,21 +55,14 @@ impl Scripted {
 
 impl Model for Scripted {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        let output = request.output.expect("each request holds the output schema");
+        let output = request.output.as_ref().expect("each request holds the output schema");
         assert_eq!(&*output.name, "Receipt");
         assert!(output.schema.as_str().contains("refunded"));
-        let results = request.messages.iter().filter_map(|message| match message {
-            ModelMessage::Tool { content } => Some(content),
-            _ => None,
-        });
-        let events = match results.flatten().next() {
+        let events = match tool_contents(&request).next() {
             None => vec![
                 // A text next to a tool call is not the output.
-                ModelEvent::Event(AgentEvent::text(r#"{"refunded": 7, "percent": 7}"#)),
-                ModelEvent::ToolCall(
-                    Box::new(ToolCall::new("call_1", "refund")),
-                    r#"{"amount": 30}"#.to_owned(),
-                ),
+                text(r#"{"refunded": 7, "percent": 7}"#),
+                tool_call("call_1", "refund", r#"{"amount": 30}"#),
                 ModelEvent::Finished(FinishReason::ToolCalls),
             ],
             Some(ToolContent::Result(result)) => {
@@ -78,11 +72,7 @@ impl Model for Scripted {
                 };
                 // In two deltas.
                 let (one, other) = answer.split_at(answer.len() / 2);
-                vec![
-                    ModelEvent::Event(AgentEvent::text(one)),
-                    ModelEvent::Event(AgentEvent::text(other)),
-                    ModelEvent::Finished(self.reason),
-                ]
+                vec![text(one), text(other), ModelEvent::Finished(self.reason)]
             }
             Some(other) => panic!("{other:?}"),
         };
@@ -110,9 +100,7 @@ fn streamed(routes: &Router) -> Conversation<'static> {
 }
 
 fn question() -> Value {
-    json!({"id": "chat", "messages": [
-        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "I want it back."}]},
-    ]})
+    json!({"id": "chat", "messages": [user_message("m1", "I want it back.")]})
 }
 
 /// Decides the approval that a JSON response lists.
@@ -130,8 +118,7 @@ async fn a_streamed_response_has_structured_output_after_an_approval() {
     let mut browser = streamed(&routes);
     browser.send("I want it back.").await;
     assert!(matches!(browser.tool_call("call_1").state, ToolState::ApprovalRequested { .. }));
-    browser.approve("call_1").await;
-    assert_eq!(browser.error(), None);
+    approve(&mut browser, "call_1").await;
     assert_eq!(runs.load(Ordering::SeqCst), 1);
     assert!(matches!(browser.tool_call("call_1").state, ToolState::OutputAvailable { .. }));
     let message = browser.messages().last().unwrap();
@@ -193,26 +180,20 @@ async fn an_output_that_does_not_match_the_schema_is_an_error_also_on_retry() {
 }
 
 /// A model whose first answer is not what was asked for.
-#[derive(Debug)]
-struct Corrected;
-
-impl Model for Corrected {
-    fn call(&self, request: ModelRequest) -> ModelStream {
+fn corrected() -> impl Model {
+    ModelDouble::new(|request, _| {
         let Some(ModelMessage::User { content }) = request.messages.last() else { panic!() };
         let [UserContent::Text(read)] = &content[..] else { panic!("{content:?}") };
-        let answer = match read.text.contains(r#"it does not fit the schema at "/percent""#) {
+        says(match read.text.contains(r#"it does not fit the schema at "/percent""#) {
             true => "```json\n{\"refunded\": 30, \"percent\": 100}\n```",
             false => r#"{"refunded": 30, "percent": 101}"#,
-        };
-        let events =
-            [ModelEvent::Event(AgentEvent::text(answer)), ModelEvent::Finished(FinishReason::Stop)];
-        Box::pin(stream::iter(events.map(Ok)))
-    }
+        })
+    })
 }
 
 #[tokio::test]
 async fn after_an_output_that_does_not_match_the_model_is_asked_once_more() {
-    let agent = Agent::new(Corrected).with_output::<Receipt>();
+    let agent = Agent::new(corrected()).with_output::<Receipt>();
     let completed = complete_response(&app(agent.clone()), "/api/chat", &question()).await;
     assert_eq!(completed["output"], json!({"refunded": 30, "percent": 100}), "{completed}");
     let one_step = app(agent.with_max_steps(1));
@@ -266,8 +247,7 @@ async fn an_output_cut_off_by_the_length_limit_is_missing_without_an_error() {
         refunds(Scripted { answer: r#"{"refunded": 3"#, reason: FinishReason::Length });
     let mut browser = streamed(&routes);
     browser.send("I want it back.").await;
-    browser.approve("call_1").await;
-    assert_eq!(browser.error(), None);
+    approve(&mut browser, "call_1").await;
     assert!(browser.messages().last().unwrap().output::<Receipt>().is_err());
 }
 

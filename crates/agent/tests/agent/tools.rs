@@ -7,11 +7,9 @@ use std::time::Duration;
 
 use axum::http::Request;
 use chat_test_support::answers::complete_response;
-use chat_test_support::browser::app;
+use chat_test_support::browser::{app, say};
 use chat_test_support::model_double::{ModelDouble, says, tool_call};
 use futures::{StreamExt, stream};
-use schemars::JsonSchema;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use test_support::requests::{ada, request, user_message};
 use test_support::responses::text_of;
@@ -30,10 +28,7 @@ use ui_message_stream_agent::tool_loop::RunEnd;
 use ui_message_stream_agent::{Agent, EmitError, Tool, ToolContext, ToolError};
 use ui_message_stream_chat::{ChatServer, ClientAnswers, Turn};
 
-#[derive(Deserialize, JsonSchema)]
-struct Input {
-    n: u64,
-}
+use super::inputs::Number;
 
 /// Returns a model that makes these calls, one list for each step, and then emits a text.
 fn steps(steps: &'static [&'static [&'static str]]) -> impl Model {
@@ -45,18 +40,18 @@ fn steps(steps: &'static [&'static [&'static str]]) -> impl Model {
     })
 }
 
-fn browser(agent: Agent) -> Conversation<'static> {
+/// Returns the conversation of an agent that has received "Go".
+async fn started(agent: Agent) -> Conversation<'static> {
     let routes = app(agent);
-    Conversation::with_service("/api/chat", async move |request: Request<String>| {
-        routes.clone().oneshot(request).await
-    })
+    let service = async move |request: Request<String>| routes.clone().oneshot(request).await;
+    let mut browser = Conversation::with_service("/api/chat", service);
+    browser.send("Go").await;
+    browser
 }
 
 /// The first request of the user.
 fn first_request() -> Value {
-    json!({"id": "chat", "messages": [
-        user_message("m1", "Go"),
-    ]})
+    json!({"id": "chat", "messages": [user_message("m1", "Go")]})
 }
 
 /// The request that approves a call.
@@ -92,7 +87,7 @@ async fn a_tool_that_blocks_its_thread_is_ended_by_its_timeout() {
     for (needs_approval, emits) in [(false, false), (true, false), (false, true)] {
         let unblock = Arc::new(AtomicBool::new(false));
         let blocked = Arc::clone(&unblock);
-        let tool = Tool::new("blocks", move |_: Input, context: ToolContext| {
+        let tool = Tool::new("blocks", move |_: Number, context: ToolContext| {
             let blocked = Arc::clone(&blocked);
             async move {
                 if emits {
@@ -106,8 +101,7 @@ async fn a_tool_that_blocks_its_thread_is_ended_by_its_timeout() {
         });
         let tool = if needs_approval { tool.needs_approval() } else { tool };
         let tool = tool.with_timeout(Duration::from_millis(50));
-        let mut browser = browser(Agent::new(steps(&[&["blocks"]])).tool(tool));
-        browser.send("Go").await;
+        let mut browser = started(Agent::new(steps(&[&["blocks"]])).tool(tool)).await;
         if needs_approval {
             browser.approve("blocks_0").await;
         }
@@ -120,8 +114,8 @@ async fn a_tool_that_blocks_its_thread_is_ended_by_its_timeout() {
 #[tokio::test(start_paused = true)]
 async fn a_tool_that_emits_without_end_is_ended_by_its_limits() {
     let endless =
-        Tool::streaming("tool", |_: Input, _| stream::repeat_with(|| Ok::<_, ToolError>(1)));
-    let emits_data = Tool::new("tool", async |_: Input, context: ToolContext| {
+        Tool::streaming("tool", |_: Number, _| stream::repeat_with(|| Ok::<_, ToolError>(1)));
+    let emits_data = Tool::new("tool", async |_: Number, context: ToolContext| {
         loop {
             if let Err(error) = context.emit_data("seen", "a ship").await {
                 break Err::<u64, _>(ToolError(error.to_string()));
@@ -129,9 +123,9 @@ async fn a_tool_that_emits_without_end_is_ended_by_its_limits() {
         }
     });
     let too_long =
-        Tool::streaming("tool", |_: Input, _| stream::repeat_with(|| Ok::<_, ToolError>(1)));
+        Tool::streaming("tool", |_: Number, _| stream::repeat_with(|| Ok::<_, ToolError>(1)));
     let ignores_errors =
-        Tool::new("tool", async |_: Input, context: ToolContext| -> Result<u64, ToolError> {
+        Tool::new("tool", async |_: Number, context: ToolContext| -> Result<u64, ToolError> {
             loop {
                 let _ = context.emit_data("seen", "a ship").await;
             }
@@ -150,25 +144,22 @@ async fn a_tool_that_emits_without_end_is_ended_by_its_limits() {
                 tokio::task::yield_now().await;
             }
         });
-        let mut browser = browser(Agent::new(steps(&[&["tool"]])).tool(tool));
-        browser.send("Go").await;
+        let mut browser = started(Agent::new(steps(&[&["tool"]])).tool(tool)).await;
         clock.abort();
         let error_text = error(browser.tool_call("tool_0"));
         assert!(error_text.starts_with(end), "{error_text}");
         assert!(browser.last_text().ends_with("That is all."));
         // The chat can continue.
-        browser.send("And now?").await;
-        assert_eq!(browser.error(), None);
+        say(&mut browser, "And now?").await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_approval_predicate_that_never_returns_requests_approval() {
-    let tool = Tool::new("tool", async |input: Input| Ok::<_, ToolError>(input.n))
+    let tool = Tool::new("tool", async |input: Number| Ok::<_, ToolError>(input.n))
         .with_timeout(Duration::from_secs(5))
         .needs_approval_when_async(async |_, _| std::future::pending().await);
-    let mut browser = browser(Agent::new(steps(&[&["tool"]])).tool(tool));
-    browser.send("Go").await;
+    let browser = started(Agent::new(steps(&[&["tool"]])).tool(tool)).await;
     assert!(awaits_approval(&browser, "tool_0"));
 }
 
@@ -176,8 +167,8 @@ async fn an_approval_predicate_that_never_returns_requests_approval() {
 async fn an_approval_predicate_reads_the_earlier_calls_of_its_turn() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sees = Arc::clone(&seen);
-    let fetch = Tool::new("fetch", async |_: Input| Ok::<_, ToolError>("a page of strangers"));
-    let send = Tool::new("send", async |_: Input| Ok::<_, ToolError>("sent"));
+    let fetch = Tool::new("fetch", async |_: Number| Ok::<_, ToolError>("a page of strangers"));
+    let send = Tool::new("send", async |_: Number| Ok::<_, ToolError>("sent"));
     let send = send.needs_approval_when(move |_, context| {
         let parts: Vec<_> =
             context.chat().messages.iter().flat_map(UiMessage::tool_parts).collect();
@@ -189,38 +180,35 @@ async fn an_approval_predicate_reads_the_earlier_calls_of_its_turn() {
         read
     });
     let agent = Agent::new(steps(&[&["fetch"], &["send"]])).tool(fetch).tool(send);
-    let mut browser = browser(agent);
-    browser.send("Go").await;
+    let browser = started(agent).await;
     assert!(awaits_approval(&browser, "send_1"), "the turn has read untrusted content");
     assert_eq!(*seen.lock().unwrap(), [("send_1".to_owned(), 1)], "without the call itself");
 }
 
 #[tokio::test]
 async fn an_approval_predicate_does_not_read_its_own_call() {
-    let send = Tool::new("send", async |_: Input| Ok::<_, ToolError>("sent"));
+    let send = Tool::new("send", async |_: Number| Ok::<_, ToolError>("sent"));
     let send = send.needs_approval_when(|_, context| {
         let mut calls = context.chat().messages.iter().flat_map(UiMessage::tool_parts);
         !calls.any(|call| &*call.tool_name == "send")
     });
-    let mut browser = browser(Agent::new(steps(&[&["send"]])).tool(send));
-    browser.send("Go").await;
+    let browser = started(Agent::new(steps(&[&["send"]])).tool(send)).await;
     assert!(awaits_approval(&browser, "send_0"));
 }
 
 #[tokio::test]
 async fn a_streaming_tool_sends_each_output_as_preliminary_and_the_last_as_final() {
-    let count = Tool::streaming("count", |input: Input, _| {
+    let count = Tool::streaming("count", |input: Number, _| {
         stream::iter((input.n..=3).map(Ok::<_, ToolError>))
     });
-    let breaks = Tool::streaming("breaks", |_: Input, _| {
+    let breaks = Tool::streaming("breaks", |_: Number, _| {
         stream::iter([Ok(1), Err(ToolError("no more".to_owned()))])
     });
-    let says_nothing = Tool::streaming("says_nothing", |_: Input, _| {
+    let says_nothing = Tool::streaming("says_nothing", |_: Number, _| {
         stream::iter(Vec::<Result<u64, ToolError>>::new())
     });
     let agent = Agent::new(steps(&[&["count"], &["breaks"], &["says_nothing"]]));
-    let mut browser = browser(agent.tool(count).tool(breaks).tool(says_nothing));
-    browser.send("Go").await;
+    let browser = started(agent.tool(count).tool(breaks).tool(says_nothing)).await;
     let shown = browser.last_chunks().iter().filter_map(|chunk| match chunk {
         Chunk::ToolOutputAvailable { tool_call_id, output, preliminary, .. } => {
             let output = output.as_ref()?.as_str().to_owned();
@@ -245,7 +233,7 @@ async fn a_streaming_tool_sends_each_output_as_preliminary_and_the_last_as_final
 
 #[tokio::test]
 async fn a_tool_adds_data_sources_and_files_to_the_message() {
-    let look = Tool::new("look", async |_: Input, context: ToolContext| {
+    let look = Tool::new("look", async |_: Number, context: ToolContext| {
         context.emit_data("looking-at", "the harbour").await.unwrap();
         let deepest = (0..Json::MAX_DEPTH).fold(json!(1), |value, _| json!([value]));
         context.emit_data_with_id("deep", "1", &deepest).await.unwrap();
@@ -262,8 +250,7 @@ async fn a_tool_adds_data_sources_and_files_to_the_message() {
         Ok::<_, ToolError>("ships")
     });
     let agent = Agent::new(steps(&[&["look"]])).tool(look.with_max_output_bytes(400));
-    let mut browser = browser(agent);
-    browser.send("Go").await;
+    let browser = started(agent).await;
     let message = serde_json::to_value(browser.messages().last().unwrap()).unwrap();
     let parts = message["parts"].as_array().unwrap().iter();
     let kinds: Vec<&str> = parts.map(|part| part["type"].as_str().unwrap()).collect();
@@ -275,14 +262,12 @@ async fn a_tool_adds_data_sources_and_files_to_the_message() {
 
 #[tokio::test]
 async fn the_last_output_of_a_streaming_tool_is_its_result() {
-    let grows = |last: usize| {
+    let grows = async |last: usize| {
         let outputs = ["x".repeat(100), "y".repeat(last)].map(Ok::<_, ToolError>);
-        let tool = Tool::streaming("tool", move |_: Input, _| stream::iter(outputs.clone()));
-        browser(Agent::new(steps(&[&["tool"]])).tool(tool.with_max_output_bytes(50)))
+        let tool = Tool::streaming("tool", move |_: Number, _| stream::iter(outputs.clone()));
+        started(Agent::new(steps(&[&["tool"]])).tool(tool.with_max_output_bytes(50))).await
     };
-    let (mut short, mut long) = (grows(2), grows(100));
-    short.send("Go").await;
-    long.send("Go").await;
+    let (short, long) = (grows(2).await, grows(100).await);
     let state = &short.tool_call("tool_0").state;
     assert!(
         matches!(state, ToolState::OutputAvailable { output: Some(output), .. } if output.as_str() == "\"yy\"")
@@ -292,14 +277,13 @@ async fn the_last_output_of_a_streaming_tool_is_its_result() {
 
 #[tokio::test]
 async fn preliminary_outputs_and_tool_errors_have_size_limits() {
-    let tool = Tool::new("tool", async |_: Input, context: ToolContext| {
+    let tool = Tool::new("tool", async |_: Number, context: ToolContext| {
         assert!(context.emit_preliminary(&"x".repeat(100)).await.is_err());
         context.emit_preliminary("short").await.unwrap();
         Err::<u64, _>(ToolError("é".repeat(20_000)))
     });
     let agent = Agent::new(steps(&[&["tool"]])).tool(tool.with_max_output_bytes(50));
-    let mut browser = browser(agent);
-    browser.send("Go").await;
+    let browser = started(agent).await;
     let shown = browser.last_chunks().iter().filter_map(|chunk| match chunk {
         Chunk::ToolOutputAvailable { output, .. } => Some(output.as_ref()?.as_str()),
         _ => None,
@@ -312,7 +296,7 @@ async fn preliminary_outputs_and_tool_errors_have_size_limits() {
 async fn the_tool_context_and_the_approval_record_describe_the_call() {
     let contexts = Arc::new(Mutex::new(Vec::new()));
     let recorder = Arc::clone(&contexts);
-    let run = move |_: Input, context: ToolContext| {
+    let run = move |_: Number, context: ToolContext| {
         let has_key = context.idempotency_key.is_some();
         let (call, chat) = (context.tool_call_id.to_string(), context.chat_id.to_string());
         recorder.lock().unwrap().push((call, chat, context.principal, has_key));
@@ -348,8 +332,7 @@ async fn agent_events_pass_through_the_transform() {
         Agent::new(ModelDouble::new(|_, _| says("one two three"))).with_transform(|events| {
             Box::pin(Smooth::by_words(Duration::from_millis(1)).apply(events))
         });
-    let mut browser = browser(agent);
-    browser.send("Go").await;
+    let browser = started(agent).await;
     let deltas = browser.last_chunks().iter().filter_map(|chunk| match chunk {
         Chunk::TextDelta { delta, .. } => Some(&**delta),
         _ => None,
@@ -377,9 +360,8 @@ impl Model for Panics {
 async fn a_panic_of_the_model_is_an_error_and_its_calls_do_not_run() {
     for at_once in [false, true] {
         let slow =
-            Tool::new("slow", async |_: Input| -> Result<u8, ToolError> { panic!("it ran") });
-        let mut browser = browser(Agent::new(Panics { at_once }).tool(slow));
-        browser.send("Go").await;
+            Tool::new("slow", async |_: Number| -> Result<u8, ToolError> { panic!("it ran") });
+        let browser = started(Agent::new(Panics { at_once }).tool(slow)).await;
         assert_eq!(browser.error(), Some("An error occurred."));
         if !at_once {
             let state = &browser.tool_call("call").state;
@@ -405,10 +387,9 @@ async fn a_model_may_end_its_response_as_an_agent_does_and_the_next_call_is_sepa
         })
     };
     for rest in [&[][..], &[ModelEvent::Finished(FinishReason::ToolCalls)]] {
-        let tool = Tool::new("tool", async |input: Input| Ok::<_, ToolError>(input.n));
+        let tool = Tool::new("tool", async |input: Number| Ok::<_, ToolError>(input.n));
         let agent = Agent::new(ends_as_agent(rest)).tool(tool);
-        let mut browser = browser(agent);
-        browser.send("Go").await;
+        let browser = started(agent).await;
         assert_eq!(browser.error(), None, "{rest:?}");
         let chunks = format!("{:?}", browser.last_chunks());
         assert!(chunks.contains("Done."), "{rest:?}: {chunks}");
@@ -429,7 +410,7 @@ async fn the_stop_reason_of_a_json_response_follows_the_end_of_the_run() {
     ] {
         assert_eq!(json_response(Agent::new(ends(reason))).await["stopReason"], stop_reason);
     }
-    let tool = || Tool::new("tool", async |input: Input| Ok::<_, ToolError>(input.n));
+    let tool = || Tool::new("tool", async |input: Number| Ok::<_, ToolError>(input.n));
     let agent = Agent::new(steps(&[&["tool"], &["tool"]])).tool(tool()).with_max_steps(1);
     assert_eq!(json_response(agent).await["stopReason"], "tool_calls");
     let agent = Agent::new(steps(&[&["tool"]])).tool(tool().needs_approval()).with_max_steps(1);
@@ -452,7 +433,7 @@ async fn the_start_chunk_is_sent_while_an_approved_tool_runs() {
     let ran = Arc::new(AtomicUsize::new(0));
     let agent = || {
         let ran = Arc::clone(&ran);
-        let tool = Tool::new("tool", move |_: Input| {
+        let tool = Tool::new("tool", move |_: Number| {
             let ran = ran.fetch_add(1, Ordering::SeqCst);
             async move {
                 tokio::time::sleep(Duration::from_millis(400)).await;

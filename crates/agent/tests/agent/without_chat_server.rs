@@ -9,13 +9,11 @@ use futures::StreamExt;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
-use test_support::requests::user_message;
-use ui_message_stream::ChatRequest;
+use test_support::requests::{request, user_message};
 use ui_message_stream::approval::{ApprovalDecision, Approvals, Principal};
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::message::Part;
 use ui_message_stream::model::{Model, ModelMessage};
-use ui_message_stream::request::Limits;
 use ui_message_stream_agent::{Agent, Tool, ToolError};
 use ui_message_stream_chat::{Chat, ChatAgent, Recorder, Turn};
 
@@ -101,7 +99,7 @@ async fn a_turn_of_a_request_that_was_not_validated_fails_if_its_tools_are_inval
     let agent = Agent::new(deletes()).tool(delete).with_client_tools();
     let tools = json!([{"name": "delete", "inputSchema": {}}]);
     let body = json!({"id": "chat", "messages": user_request().messages, "clientTools": tools});
-    let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
+    let request = request(&body);
     let error = agent.validate_request(&request).unwrap_err();
     let mut turn = Turn::new(user_request(), "m2", &Approvals::new(agent.clone()));
     turn.request = Some(Arc::new(request));
