@@ -220,6 +220,20 @@ async fn post_as(host: &Host, sdk: &str, body: &Value) -> Answer {
     host.send_with(&headers, "alice", Method::POST, "/api/chat", body.to_string()).await
 }
 
+/// Sends a GET request as a page that says its version.
+async fn get_as(host: &Host, sdk: &str, path: &str) -> Answer {
+    host.send_with(&[(AI_SDK_VERSION, sdk)], "alice", Method::GET, path, "").await
+}
+
+/// Returns the message that a client of this version holds after a response.
+fn shown_by(version: &str, answer: &Answer) -> UiMessage {
+    let mut reducer = Reducer::new().with_client(version.parse().unwrap());
+    for chunk in answer.chunks() {
+        reducer.push(&ReceivedChunk::parse(&chunk.to_string()).unwrap()).unwrap();
+    }
+    reducer.into_message()
+}
+
 /// Posts the history of a page of `ai@6`, and applies the response.
 async fn send_as_v6(host: &Host, client: &mut Client, body: Value) -> Answer {
     let answer = post_as(host, "6.0.326", &body).await;
@@ -236,8 +250,7 @@ async fn a_header_says_the_version_of_each_client() {
     assert_eq!(old.states(), ["output-error"]);
     assert!(host.pending("alice").await.is_empty());
 
-    let parts = json!([{"type": "text", "text": "delete notes.txt"}]);
-    new.messages.push(json!({"id": "u", "role": "user", "parts": parts}));
+    new.messages.push(user_message("u", "delete notes.txt"));
     let body = new.body();
     send_as_v6(&host, &mut new, body).await;
     assert_eq!(new.states(), ["approval-requested"]);
@@ -249,8 +262,7 @@ async fn a_header_says_the_version_of_each_client() {
 async fn a_client_that_cannot_answer_reads_no_result_of_a_call_that_another_page_may_approve() {
     let host = host_of_both_versions();
     let mut new = Client::new("alice", "c");
-    let parts = json!([{"type": "text", "text": "delete notes.txt"}]);
-    new.messages.push(json!({"id": "u", "role": "user", "parts": parts}));
+    new.messages.push(user_message("u", "delete notes.txt"));
     let (mut old, body) = (new.clone(), new.body());
     send_as_v6(&host, &mut new, body).await;
 
@@ -341,17 +353,14 @@ async fn each_reader_of_a_run_gets_what_its_version_knows() {
     let chats = ChatServer::new(agent, Approvals::new(Tools::default()));
     let chats = chats.with_version_from(AI_SDK_VERSION);
     let host = Host::new().with_chats(|_| chats.clone());
-    let body = json!({"id": "c", "message": {
-        "id": "m1", "role": "user", "parts": [{"type": "text", "text": "Where?"}]
-    }});
+    let body = json!({"id": "c", "message": user_message("m1", "Where?")});
     for (begins, joins) in [("6.0.326", "7.0.173"), ("7.0.173", "6.0.326"), ("7.0.173", "7.0.15")] {
         let mut body = body.clone();
         body["id"] = format!("{begins} {joins}").into();
         let path = format!("/api/chat/{begins}%20{joins}/stream");
         let joining = async {
             tokio::time::sleep(Duration::from_millis(20)).await;
-            let headers = [(AI_SDK_VERSION, joins)];
-            host.send_with(&headers, "alice", Method::GET, &path, "").await
+            get_as(&host, joins, &path).await
         };
         let (begun, joined) = tokio::join!(post_as(&host, begins, &body), joining);
         for (version, answer) in [(begins, &begun), (joins, &joined)] {
@@ -374,24 +383,17 @@ async fn each_reader_of_a_run_gets_what_its_version_knows() {
             }
             let is_error = !answer.of_type("error").is_empty();
             assert_eq!(is_error, !knows(149), "{version}: {text}");
-            let version = version.parse().unwrap();
-            let mut reducer = Reducer::new().with_client(version);
-            for chunk in answer.chunks() {
-                let chunk = chunk.to_string();
-                reducer.push(&ReceivedChunk::parse(&chunk).unwrap()).unwrap();
-            }
             // Also a client that keeps what is repeated shows nothing as unfinished.
-            let shown = serde_json::to_string(reducer.message()).unwrap();
+            let message = shown_by(version, answer);
+            let shown = serde_json::to_string(&message).unwrap();
             assert!(!shown.contains("streaming"), "{shown}");
-            assert_eq!(only_call(reducer.message()).state.as_str(), refused(knows(0)), "{shown}");
+            assert_eq!(only_call(&message).state.as_str(), refused(knows(0)), "{shown}");
         }
         // A page shows the same after it is loaded again.
         for (version, added) in
             [("6.0.326", &[][..]), ("7.0.173", &["custom", "reasoning-file"][..])]
         {
-            let headers = [(AI_SDK_VERSION, version)];
-            let history = path.replace("/stream", "");
-            let history = host.send_with(&headers, "alice", Method::GET, &history, "").await.json();
+            let history = get_as(&host, version, &path.replace("/stream", "")).await.json();
             let parts = history["messages"][1]["parts"].as_array().unwrap();
             let kinds: Vec<&str> = parts.iter().map(|it| it["type"].as_str().unwrap()).collect();
             let begin = ["step-start", "tool-transfer", "step-start"];
@@ -445,13 +447,9 @@ async fn no_version_sends_a_request_again_after_a_refused_or_a_repeated_call() {
             let chat = format!("{name}-{version}");
             let message = user_message("m1", "Go");
             let answer = post_as(&host, version, &json!({"id": chat, "message": message})).await;
-            let mut reducer = Reducer::new().with_client(version.parse().unwrap());
-            for chunk in answer.chunks() {
-                reducer.push(&ReceivedChunk::parse(&chunk.to_string()).unwrap()).unwrap();
-            }
-            assert!(!ends_on_a_call(reducer.message()), "{version}: {}", answer.text);
-            let (headers, path) = ([(AI_SDK_VERSION, version)], format!("/api/chat/{chat}"));
-            let history = host.send_with(&headers, "alice", Method::GET, &path, "").await.json();
+            let shown = shown_by(version, &answer);
+            assert!(!ends_on_a_call(&shown), "{version}: {}", answer.text);
+            let history = get_as(&host, version, &format!("/api/chat/{chat}")).await.json();
             let stored = UiMessage::parse(&history["messages"][1].to_string()).unwrap();
             assert!(!ends_on_a_call(&stored), "{version}: {history}");
         }
@@ -481,14 +479,10 @@ async fn beside_a_call_of_the_client_a_refused_call_has_failed() {
     for version in ["6.0.326", "7.0.15", "7.0.173"] {
         let message = user_message("m1", "Go");
         let answer = post_as(&host, version, &json!({"id": version, "message": message})).await;
-        let mut reducer = Reducer::new().with_client(version.parse().unwrap());
-        for chunk in answer.chunks() {
-            reducer.push(&ReceivedChunk::parse(&chunk.to_string()).unwrap()).unwrap();
-        }
-        let (headers, path) = ([(AI_SDK_VERSION, version)], format!("/api/chat/{version}"));
-        let history = host.send_with(&headers, "alice", Method::GET, &path, "").await.json();
+        let shown = shown_by(version, &answer);
+        let history = get_as(&host, version, &format!("/api/chat/{version}")).await.json();
         let stored = UiMessage::parse(&history["messages"][1].to_string()).unwrap();
-        for message in [reducer.message(), &stored] {
+        for message in [&shown, &stored] {
             assert_eq!(states(message), ["output-error", "input-available"], "{version}");
         }
     }
@@ -521,9 +515,7 @@ async fn a_decision_that_was_made_elsewhere_is_announced_to_clients_that_know_it
             let chats = ChatServer::new(asks_and_goes_on, Approvals::new(tools.clone()));
             let host = Host::new().with_chats(|_| chats.with_version_from(AI_SDK_VERSION));
             let mut page = Client::new("alice", "c");
-            page.messages.push(json!({
-                "id": "u", "role": "user", "parts": [{"type": "text", "text": "Free space"}]
-            }));
+            page.messages.push(user_message("u", "Free space"));
             let asked = post_as(&host, version, &page.body()).await;
             let request = asked.of_type("tool-approval-request").remove(0);
             assert_eq!(request["reason"] == "The disk is full.", is_known, "{request}");
@@ -537,8 +529,7 @@ async fn a_decision_that_was_made_elsewhere_is_announced_to_clients_that_know_it
                 },
                 async {
                     tokio::time::sleep(Duration::from_millis(20)).await;
-                    let (headers, path) = ([(AI_SDK_VERSION, version)], "/api/chat/c/stream");
-                    host.send_with(&headers, "alice", Method::GET, path, "").await
+                    get_as(&host, version, "/api/chat/c/stream").await
                 },
                 async {
                     // The call is shown as approved, and gets its result later.

@@ -8,6 +8,7 @@ use axum::body::{Body, BodyDataStream};
 use axum::http::{Request, StatusCode};
 use futures::{StreamExt, stream};
 use serde_json::json;
+use test_support::requests::request;
 use tower::ServiceExt;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
 use ui_message_stream::request::Limits;
@@ -165,8 +166,8 @@ async fn stored_chat(length: usize) -> impl Fn() -> ChatServer {
     let (ada, first) = (Principal::new("ada"), server());
     for number in 0..ANSWERS {
         let message = json!({"id": format!("u{number}"), "role": "user", "parts": []});
-        let body = json!({"id": "chat", "messages": [message]}).to_string();
-        let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+        let body = json!({"id": "chat", "messages": [message]});
+        let request = request(&body);
         first.complete_response(&ada, request).await.unwrap();
     }
     server

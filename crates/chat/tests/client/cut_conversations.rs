@@ -61,9 +61,7 @@ async fn serve(listener: TcpListener, recordings: Arc<Vec<Recording>>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_real_client_shows_a_response_that_was_cut_as_if_it_was_not() {
-    let Some(client) = node_project("tests/client") else {
-        return;
-    };
+    let Some(client) = node_project("tests/client") else { return };
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(serve(listener, Arc::new(recordings())));

@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_stream::stream;
 use chat_test_support::test_server::Tools;
 use futures::StreamExt;
-use serde_json::{Value, json};
-use test_support::requests::{ada, request};
+use serde_json::Value;
+use test_support::requests::{ada, say};
 use test_support::responses::{chunks_of, message_of, text_of};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -29,10 +29,7 @@ struct Page {
 
 impl Page {
     async fn post(chats: &ChatServer, id: &str) -> Self {
-        let part = json!({"type": "text", "text": "Go"});
-        let message = json!({"id": id, "role": "user", "parts": [part]});
-        let request = request(&json!({"id": "chat", "message": message}));
-        let response = chats.stream_response(&ada(), request).await.unwrap();
+        let response = chats.stream_response(&ada(), say("chat", id, "Go")).await.unwrap();
         Page { response, read: String::new() }
     }
 
@@ -104,6 +101,14 @@ async fn approve_in_live_run(chats: &ChatServer) -> Page {
     page
 }
 
+/// Creates a server, and approves a call of it in a live run.
+async fn approved(plain_calls: usize) -> (Tools, Arc<Semaphore>, ChatServer, Page) {
+    let (tools, permits) = (Tools::default(), Arc::new(Semaphore::new(0)));
+    let chats = server(&tools, &permits, plain_calls);
+    let page = approve_in_live_run(&chats).await;
+    (tools, permits, chats, page)
+}
+
 fn texts(message: &UiMessage) -> Vec<String> {
     let parts = serde_json::to_value(message).unwrap()["parts"].take();
     let texts = parts.as_array().unwrap().iter().filter(|part| part["type"] == "text");
@@ -120,9 +125,7 @@ fn calls(message: &UiMessage) -> Vec<(String, Value)> {
 
 #[tokio::test(start_paused = true)]
 async fn an_earlier_call_with_the_same_id_does_not_take_the_result() {
-    let (tools, permits) = (Tools::default(), Arc::new(Semaphore::new(0)));
-    let chats = server(&tools, &permits, 0);
-    let page = approve_in_live_run(&chats).await;
+    let (tools, permits, _chats, page) = approved(0).await;
     permits.add_permits(1);
     let (_, message) = page.read_to_end().await;
     assert_eq!(calls(&message), [("call_0".to_owned(), "output-available".into())]);
@@ -132,9 +135,7 @@ async fn an_earlier_call_with_the_same_id_does_not_take_the_result() {
 
 #[tokio::test(start_paused = true)]
 async fn the_text_that_the_model_writes_goes_on_after_the_result() {
-    let (tools, permits) = (Tools::default(), Arc::new(Semaphore::new(0)));
-    let chats = server(&tools, &permits, 0);
-    let page = approve_in_live_run(&chats).await;
+    let (_tools, permits, chats, page) = approved(0).await;
     permits.add_permits(1);
     let (_, message) = page.read_to_end().await;
     assert_eq!(texts(&message), ["Waiting.", "Done."]);
@@ -144,9 +145,7 @@ async fn the_text_that_the_model_writes_goes_on_after_the_result() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_stopped_after_the_result_ends_its_text_once() {
-    let (tools, permits) = (Tools::default(), Arc::new(Semaphore::new(0)));
-    let chats = server(&tools, &permits, 0);
-    let page = approve_in_live_run(&chats).await;
+    let (_tools, _permits, chats, page) = approved(0).await;
     chats.stop(&ada(), &"chat".into()).await.unwrap();
     let (chunks, message) = page.read_to_end().await;
     let ends = chunks.iter().filter(|chunk| chunk["type"] == "text-end").count();
@@ -157,9 +156,7 @@ async fn a_run_that_is_stopped_after_the_result_ends_its_text_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_whose_id_is_not_unique_in_its_message_gets_its_result() {
-    let (tools, permits) = (Tools::default(), Arc::new(Semaphore::new(0)));
-    let chats = server(&tools, &permits, 1);
-    let page = approve_in_live_run(&chats).await;
+    let (_tools, permits, _chats, page) = approved(1).await;
     permits.add_permits(1);
     let (chunks, message) = page.read_to_end().await;
     let done = |id: &str| (id.to_owned(), "output-available".into());

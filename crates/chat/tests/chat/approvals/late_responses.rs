@@ -47,89 +47,35 @@ struct Row {
     effects: usize,
 }
 
+/// Creates a row of these values, in the order of the fields.
+const fn row(
+    event: Event,
+    approval: &'static str,
+    in_history: &'static str,
+    after_late: [&'static str; 2],
+    counts: [bool; 2],
+    effects: usize,
+) -> Row {
+    Row { event, approval, in_history, after_late, counts, effects }
+}
+
+const ERROR: &str = "output-error";
+const DENIED: &str = "output-denied";
+const OUTPUT: &str = "output-available";
+
 /// A late denial of a call that did not run is shown as a denial on its own page: that is true, and
 /// the client accepts no other end of a denied part.
 const TABLE: [Row; 10] = [
-    Row {
-        event: Event::Expires,
-        approval: "expired",
-        in_history: "output-error",
-        after_late: ["output-error", "output-denied"],
-        counts: [false, false],
-        effects: 0,
-    },
-    Row {
-        event: Event::HostRevokes,
-        approval: "revoked",
-        in_history: "output-error",
-        after_late: ["output-error", "output-denied"],
-        counts: [false, false],
-        effects: 0,
-    },
-    Row {
-        event: Event::DefinitionChanges,
-        approval: "revoked",
-        in_history: "output-error",
-        after_late: ["output-error", "output-denied"],
-        counts: [false, false],
-        effects: 0,
-    },
-    Row {
-        event: Event::IsForbidden,
-        approval: "revoked",
-        in_history: "output-error",
-        after_late: ["output-error", "output-denied"],
-        counts: [false, false],
-        effects: 0,
-    },
-    Row {
-        event: Event::Fails,
-        approval: "approved",
-        in_history: "output-error",
-        after_late: ["output-error", "output-error"],
-        counts: [true, false],
-        effects: 1,
-    },
-    Row {
-        event: Event::Executes,
-        approval: "approved",
-        in_history: "output-available",
-        after_late: ["output-available", "output-available"],
-        counts: [true, false],
-        effects: 1,
-    },
-    Row {
-        event: Event::ProcessIsLost,
-        approval: "approved",
-        in_history: "output-error",
-        after_late: ["output-error", "output-error"],
-        counts: [true, false],
-        effects: 0,
-    },
-    Row {
-        event: Event::AnotherApproves,
-        approval: "approved",
-        in_history: "output-available",
-        after_late: ["output-available", "output-available"],
-        counts: [false, false],
-        effects: 1,
-    },
-    Row {
-        event: Event::AnotherDenies,
-        approval: "denied",
-        in_history: "output-denied",
-        after_late: ["output-error", "output-denied"],
-        counts: [false, true],
-        effects: 0,
-    },
-    Row {
-        event: Event::ServerOfDenialIsLost,
-        approval: "denied",
-        in_history: "output-denied",
-        after_late: ["output-error", "output-denied"],
-        counts: [false, true],
-        effects: 0,
-    },
+    row(Event::Expires, "expired", ERROR, [ERROR, DENIED], [false, false], 0),
+    row(Event::HostRevokes, "revoked", ERROR, [ERROR, DENIED], [false, false], 0),
+    row(Event::DefinitionChanges, "revoked", ERROR, [ERROR, DENIED], [false, false], 0),
+    row(Event::IsForbidden, "revoked", ERROR, [ERROR, DENIED], [false, false], 0),
+    row(Event::Fails, "approved", ERROR, [ERROR, ERROR], [true, false], 1),
+    row(Event::Executes, "approved", OUTPUT, [OUTPUT, OUTPUT], [true, false], 1),
+    row(Event::ProcessIsLost, "approved", ERROR, [ERROR, ERROR], [true, false], 0),
+    row(Event::AnotherApproves, "approved", OUTPUT, [OUTPUT, OUTPUT], [false, false], 1),
+    row(Event::AnotherDenies, "denied", DENIED, [ERROR, DENIED], [false, true], 0),
+    row(Event::ServerOfDenialIsLost, "denied", DENIED, [ERROR, DENIED], [false, true], 0),
 ];
 
 /// A server, and a page on which one deletion waits for an approval.
@@ -150,8 +96,7 @@ impl Case {
                 .with_lease(LEASE)
                 .authorize_decision(|principal, _| principal.id() == Some("boss"))
         });
-        let mut page = Client::new("alice", "chat");
-        page.say(&host, "delete notes.txt").await;
+        let page = host.alice_says("delete notes.txt").await;
         let pending = host.chats.approvals().pending(&Principal::new("alice")).await.unwrap();
         let (approval_id, record) = (pending[0].approval_id.to_string(), pending[0].record.id);
         Case { host, page, ledger, approval_id, record }

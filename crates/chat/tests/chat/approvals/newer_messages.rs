@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use chat_test_support::test_server::{Client, Host};
+use chat_test_support::test_server::Host;
 use serde_json::json;
 use test_support::eventually;
 use test_support::ledger_double::{Fault, LedgerDouble, Operation};
@@ -25,8 +25,7 @@ async fn a_call_that_others_decide_on_waits_for_them_while_its_requester_sends_m
         approvals.authorize_decision(|principal, _| principal.id() == Some("boss"))
     });
     host.tools.let_others_decide("delete_file");
-    let mut browser = Client::new("alice", "chat");
-    browser.say(&host, "delete notes.txt").await;
+    let mut browser = host.alice_says("delete notes.txt").await;
     let id = browser.approval_ids()[0].clone();
     let mut stale_page = browser.clone();
     browser.say(&host, "thanks").await;
@@ -72,8 +71,7 @@ async fn a_newer_message_stops_an_approval_although_the_ledger_failed_when_it_ar
         _ => None,
     });
     let host = Host::with(Vec::new(), |approvals| approvals.with_ledger(Arc::new(ledger)));
-    let mut browser = Client::new("alice", "chat");
-    browser.say(&host, "delete notes.txt").await;
+    let mut browser = host.alice_says("delete notes.txt").await;
     let id = browser.approval_ids()[0].clone();
     let prompts = host.model.prompts().len();
     fails.store(true, Relaxed);
@@ -97,8 +95,7 @@ async fn a_newer_message_stops_an_approval_although_the_ledger_failed_when_it_ar
 async fn a_newer_message_denies_a_request_with_or_without_an_approval_if_the_policy_says_so() {
     for approved in [false, true] {
         let host = Host::with(Vec::new(), |approvals| approvals.on_new_message(OnNewMessage::Deny));
-        let mut browser = Client::new("alice", "chat");
-        browser.say(&host, "delete notes.txt").await;
+        let mut browser = host.alice_says("delete notes.txt").await;
         let id = browser.approval_ids()[0].clone();
         let late = browser.answered(true);
         if approved {

@@ -64,9 +64,7 @@ async fn approval_states(host: &Host) -> Vec<Value> {
 #[tokio::test(start_paused = true)]
 async fn other_pages_see_that_a_call_is_approved_while_it_is_executed() {
     for is_in_chat in [true, false] {
-        let host = Host::new();
-        let mut alice = Client::new("alice", "chat");
-        alice.say(&host, "delete notes.txt").await;
+        let (host, mut alice) = Host::with_alice("delete notes.txt").await;
         assert_eq!(approval_states(&host).await, ["pending"]);
         host.tools.hold(true);
         let (id, answering) = (alice.approval_ids()[0].clone(), host.clone());
@@ -141,8 +139,7 @@ fn bell() -> AnyTool {
 async fn the_agent_of_a_host_continues_its_message_after_an_out_of_band_approval() {
     let (chats, ada) = (ChatServer::new(bell_ringer::ring, Approvals::new(bell())), ada());
     chats.complete_response(&ada, ring("chat")).await.unwrap();
-    let approval_id = chats.approvals().pending(&ada).await.unwrap()[0].approval_id.clone();
-    let approved = ApprovalDecision::new(approval_id, true);
+    let approved = decision(&chats, true).await;
     assert!(chats.decide(&ada, vec![approved]).await.unwrap()[0].accepted);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let chat = chats.chat(&ada, &"chat".into()).await.unwrap();
@@ -152,9 +149,7 @@ async fn the_agent_of_a_host_continues_its_message_after_an_out_of_band_approval
 
 #[tokio::test(start_paused = true)]
 async fn an_out_of_band_approval_runs_the_tool_and_the_browsers_next_post_reads_the_output() {
-    let host = Host::new();
-    let mut browser = Client::new("alice", "chat");
-    browser.say(&host, "delete notes.txt").await;
+    let (host, mut browser) = Host::with_alice("delete notes.txt").await;
     let id = &browser.approval_ids()[0];
 
     let decided = host.decide("alice", &decisions(&[(id, true)])).await.json();
@@ -180,9 +175,7 @@ async fn an_out_of_band_approval_runs_the_tool_and_the_browsers_next_post_reads_
 
 #[tokio::test(start_paused = true)]
 async fn a_reloaded_conversation_shows_each_decision_and_who_decided() {
-    let host = Host::new();
-    let mut browser = Client::new("alice", "chat");
-    browser.say(&host, "mixed").await;
+    let (host, browser) = Host::with_alice("mixed").await;
     let ids = browser.approval_ids();
     let both = json!({"decisions": [
         {"approvalId": ids[0], "approved": true},
@@ -210,9 +203,7 @@ async fn a_reloaded_conversation_shows_each_decision_and_who_decided() {
 
 #[tokio::test(start_paused = true)]
 async fn an_out_of_band_denial_is_final() {
-    let host = Host::new();
-    let mut browser = Client::new("alice", "chat");
-    browser.say(&host, "delete notes.txt").await;
+    let (host, mut browser) = Host::with_alice("delete notes.txt").await;
     let id = browser.approval_ids()[0].clone();
     assert_eq!(counts(&host.decide("alice", &decisions(&[(&id, false)])).await.json()), [true]);
     history(&host, "alice", "chat").await;
@@ -226,9 +217,7 @@ async fn an_out_of_band_denial_is_final() {
 #[tokio::test(start_paused = true)]
 async fn an_approval_and_a_denial_in_one_request_deny_the_call() {
     for answers in [[true, false], [false, true]] {
-        let host = Host::new();
-        let mut browser = Client::new("alice", "chat");
-        browser.say(&host, "delete notes.txt").await;
+        let (host, browser) = Host::with_alice("delete notes.txt").await;
         let id = browser.approval_ids()[0].clone();
         let both = decisions(&answers.map(|approved| (id.as_str(), approved)));
         let accepted = answers.map(|approved| !approved);
@@ -242,9 +231,7 @@ async fn an_approval_and_a_denial_in_one_request_deny_the_call() {
 #[tokio::test(start_paused = true)]
 async fn of_two_calls_one_can_be_decided_out_of_band_and_the_other_in_the_browser() {
     for first_out_of_band in [true, false] {
-        let host = Host::new();
-        let mut browser = Client::new("alice", "chat");
-        browser.say(&host, "mixed").await;
+        let (host, mut browser) = Host::with_alice("mixed").await;
         let ids = browser.approval_ids();
         let prompts = host.model.prompts().len();
         if first_out_of_band {
@@ -289,9 +276,7 @@ async fn all_pending_approvals_of_a_chat_can_be_denied_in_one_request() {
 /// A new request may appear in the chat after the user has read the list.
 #[tokio::test(start_paused = true)]
 async fn the_pending_approvals_of_a_chat_cannot_be_approved_by_the_id_of_the_chat() {
-    let host = Host::new();
-    let mut browser = Client::new("alice", "chat");
-    browser.say(&host, "mixed").await;
+    let (host, _) = Host::with_alice("mixed").await;
     let all = json!({"chatId": "chat", "approved": true});
     let answer = host.decide("alice", &all).await;
     assert_eq!(answer.status, StatusCode::BAD_REQUEST);
@@ -312,9 +297,7 @@ async fn the_pending_approvals_of_a_chat_cannot_be_approved_by_the_id_of_the_cha
 
 #[tokio::test(start_paused = true)]
 async fn a_body_with_both_decisions_and_one_decision_for_all_is_rejected() {
-    let host = Host::new();
-    let mut browser = Client::new("alice", "chat");
-    browser.say(&host, "delete notes.txt").await;
+    let (host, browser) = Host::with_alice("delete notes.txt").await;
     let id = browser.approval_ids()[0].clone();
     for other in [json!({"approved": false}), json!({"reason": "stop"}), json!({"chatId": "chat"})]
     {
@@ -329,9 +312,7 @@ async fn a_body_with_both_decisions_and_one_decision_for_all_is_rejected() {
 
 #[tokio::test(start_paused = true)]
 async fn approvals_and_chats_of_other_users_are_answered_like_unknown_ones() {
-    let host = Host::new();
-    let mut browser = Client::new("alice", "chat");
-    browser.say(&host, "delete notes.txt").await;
+    let (host, mut browser) = Host::with_alice("delete notes.txt").await;
     let alices = browser.approval_ids()[0].clone();
     let cut = &alices[..alices.len() - 4];
     let mut texts = Vec::new();
@@ -370,8 +351,7 @@ async fn an_approver_may_decide_for_other_users_where_the_host_authorizes_it() {
             principal.id() == Some("boss") && &*record.tool_name == "transfer"
         })
     });
-    let mut browser = Client::new("alice", "chat");
-    browser.say(&host, "mixed").await;
+    let mut browser = host.alice_says("mixed").await;
     let ids = browser.approval_ids();
     let both = decisions(&[(&ids[0], true), (&ids[1], true)]);
     assert_eq!(counts(&host.decide("eve", &both).await.json()), [false, false]);
@@ -404,8 +384,7 @@ async fn an_approval_request_that_is_not_shown_to_the_client_is_revoked() {
     };
     let calls = vec![call("notes.txt"), call("budget.xlsx")];
     let host = Host::scripted(vec![Line { word: "both".to_owned(), calls }]);
-    let mut browser = Client::new("alice", "chat");
-    browser.say(&host, "both").await;
+    let mut browser = host.alice_says("both").await;
     // Two calls with one id in a step: the client has one part for them.
     let shown = browser.pending_parts();
     assert_eq!(shown.len(), 1);
@@ -422,9 +401,7 @@ async fn an_approval_request_that_is_not_shown_to_the_client_is_revoked() {
 
 #[tokio::test(start_paused = true)]
 async fn a_decision_does_not_wait_for_the_tool() {
-    let host = Host::new();
-    let mut browser = Client::new("alice", "chat");
-    browser.say(&host, "delete notes.txt").await;
+    let (host, browser) = Host::with_alice("delete notes.txt").await;
     let id = browser.approval_ids()[0].clone();
     host.tools.hold(true);
     assert_eq!(counts(&host.decide("alice", &decisions(&[(&id, true)])).await.json()), [true]);
@@ -438,9 +415,7 @@ async fn a_decision_does_not_wait_for_the_tool() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_same_decision_sent_by_both_routes_at_once_counts_once() {
     for round in 0..100 {
-        let host = Host::new();
-        let mut browser = Client::new("alice", "chat");
-        browser.say(&host, "delete notes.txt").await;
+        let (host, mut browser) = Host::with_alice("delete notes.txt").await;
         let id = browser.approval_ids()[0].clone();
         let prompts = host.model.prompts().len();
         let approved = round % 2 == 0;
@@ -460,9 +435,7 @@ async fn the_same_decision_sent_by_both_routes_at_once_counts_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_an_approval_and_a_denial_sent_at_once_by_two_routes_exactly_one_counts() {
     for _ in 0..100 {
-        let host = Host::new();
-        let mut browser = Client::new("alice", "chat");
-        browser.say(&host, "delete notes.txt").await;
+        let (host, mut browser) = Host::with_alice("delete notes.txt").await;
         let id = browser.approval_ids()[0].clone();
         let out_of_band = {
             let (host, body) = (host.clone(), decisions(&[(&id, false)]));
@@ -495,8 +468,7 @@ async fn a_decision_that_is_repeated_a_thousand_times_loads_one_record() {
         None
     });
     let host = Host::with(Vec::new(), |approvals| approvals.with_ledger(Arc::new(ledger)));
-    let mut browser = Client::new("alice", "chat");
-    browser.say(&host, "delete notes.txt").await;
+    let browser = host.alice_says("delete notes.txt").await;
     let id = browser.approval_ids()[0].clone();
     let answer = host.decide("alice", &decisions(&[(id.as_str(), true); 1000])).await.json();
     assert_eq!(counts(&answer), [true; 1000]);
@@ -545,6 +517,12 @@ fn bell_ringer(approvals: Approvals) -> ChatServer {
     ChatServer::new(agent, approvals)
 }
 
+/// A decision on the only request that waits for ada.
+async fn decision(chats: &ChatServer, approved: bool) -> ApprovalDecision {
+    let pending = chats.approvals().pending(&ada()).await.unwrap();
+    ApprovalDecision::new(pending[0].approval_id.clone(), approved)
+}
+
 fn ring(chat: &str) -> ChatRequest {
     send(chat, &json!([user_message("m1", "Ring")]))
 }
@@ -556,8 +534,8 @@ async fn a_decision_that_needs_a_run_at_the_limit_of_runs_is_an_error_and_can_be
     for approved in [true, false] {
         let (chat, busy) = (format!("chat-{approved}"), format!("busy-{approved}"));
         chats.complete_response(&ada, ring(&chat)).await.unwrap();
-        let approval_id = chats.approvals().pending(&ada).await.unwrap()[0].approval_id.clone();
-        let decisions = || vec![ApprovalDecision::new(approval_id.clone(), approved)];
+        let decision = decision(&chats, approved).await;
+        let decisions = || vec![decision.clone()];
         let mut reader = chats.stream_response(&ada, ring(&busy)).await.unwrap();
         let reading = tokio::spawn(async move { while reader.next().await.is_some() {} });
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -576,8 +554,7 @@ async fn a_decision_that_the_ledger_cannot_redeem_is_an_error() {
     let ((state, ledger), ada) = (FailsLater::new(), ada());
     let chats = bell_ringer(Approvals::new(bell()).with_ledger(ledger));
     chats.complete_response(&ada, ring("chat")).await.unwrap();
-    let approval_id = chats.approvals().pending(&ada).await.unwrap()[0].approval_id.clone();
-    let approved = ApprovalDecision::new(approval_id, true);
+    let approved = decision(&chats, true).await;
     // The ledger can be read to find the chat, and not to redeem the decision.
     state.reads_left.store(1, Relaxed);
     let failed = chats.decide(&ada, vec![approved.clone()]).await;
@@ -592,8 +569,8 @@ async fn a_decision_that_the_ledger_cannot_store_is_an_error_and_does_not_count(
         let ((state, ledger), ada) = (FailsLater::new(), ada());
         let chats = bell_ringer(Approvals::new(bell()).with_ledger(ledger));
         chats.complete_response(&ada, ring("chat")).await.unwrap();
-        let approval_id = chats.approvals().pending(&ada).await.unwrap()[0].approval_id.clone();
-        let decisions = || vec![ApprovalDecision::new(approval_id.clone(), approved)];
+        let decision = decision(&chats, approved).await;
+        let decisions = || vec![decision.clone()];
         let message = async || {
             // The run has ended.
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -612,20 +589,6 @@ async fn a_decision_that_the_ledger_cannot_store_is_an_error_and_does_not_count(
         let (_, decided) = message().await;
         assert_eq!(decided.matches("You heard it.").count(), 1, "{decided}");
         assert_eq!(decided.contains("it rang"), approved, "{decided}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn of_an_approval_and_a_denial_in_one_body_the_denial_counts() {
-    for (first, second) in [(true, false), (false, true)] {
-        let host = Host::new();
-        let mut browser = Client::new("alice", "chat");
-        browser.say(&host, "delete notes.txt").await;
-        let id = browser.approval_ids()[0].clone();
-        let both = decisions(&[(&id, first), (&id, second)]);
-        assert_eq!(counts(&host.decide("alice", &both).await.json()), [!first, !second]);
-        history(&host, "alice", "chat").await;
-        assert!(host.tools.effects().is_empty());
     }
 }
 

@@ -55,8 +55,7 @@ impl Scene {
         denied.answer(&host, false).await;
         let other_chat = ask("alice", "other").await.approval_ids()[0].clone();
         let other_user = ask("mallory", "hers").await.approval_ids()[0].clone();
-        let mut client = Client::new("alice", "chat");
-        client.say(&host, "mixed").await;
+        let client = host.alice_says("mixed").await;
         Scene {
             client,
             other_chat,

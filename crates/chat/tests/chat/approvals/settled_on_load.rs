@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_stream::stream;
 use serde_json::json;
 use test_support::requests::{respond_to_all, send, user_message};
-use test_support::thread_subscriber::{CapturedLog, subscribe};
+use test_support::thread_subscriber::captured;
 use tokio::time::{sleep, timeout};
 use ui_message_stream::AgentEvent;
 use ui_message_stream::approval::store::InMemoryLedger;
@@ -108,9 +108,7 @@ async fn a_question_that_has_expired_is_closed_in_the_store_by_a_load() {
 
 #[tokio::test(start_paused = true)]
 async fn a_question_whose_key_was_lost_is_closed_in_the_store_by_the_next_message() {
-    let log = CapturedLog::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(log.writer()).with_ansi(false);
-    let _guard = subscribe(subscriber.finish());
+    let (log, _guard) = captured();
     let servers = Servers::new([7, 8]);
     servers.ask().await;
     // A server that was started with a wrong key closes nothing.

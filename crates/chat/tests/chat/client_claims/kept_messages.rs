@@ -2,10 +2,10 @@
 
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
-use test_support::thread_subscriber::{CapturedLog, subscribe};
+use test_support::requests::request;
+use test_support::thread_subscriber::captured;
+use ui_message_stream::AgentEvent;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, ChatRequest};
 use ui_message_stream_chat::{ChatServer, PostedHistory, Turn};
 
 fn message(id: &str, role: &str) -> Value {
@@ -13,17 +13,15 @@ fn message(id: &str, role: &str) -> Value {
 }
 
 async fn post(chats: &ChatServer, chat: &str, messages: &[Value]) {
-    let body = json!({"id": chat, "messages": messages}).to_string();
-    let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+    let body = json!({"id": chat, "messages": messages});
+    let request = request(&body);
     let response = chats.stream_response(&Principal::new("ada"), request).await.unwrap();
     response.for_each(|_| std::future::ready(())).await;
 }
 
 /// What is logged of two turns and of edits by a cut list in two chats.
 async fn logged(posted_history: PostedHistory) -> String {
-    let log = CapturedLog::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(log.writer()).with_ansi(false);
-    let _guard = subscribe(subscriber.finish());
+    let (log, _guard) = captured();
     let agent = |_: Turn| stream::iter([AgentEvent::text("Hi")]);
     let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
     let chats = chats.with_posted_history(posted_history);

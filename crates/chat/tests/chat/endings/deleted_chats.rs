@@ -35,9 +35,7 @@ async fn delete(host: &Host, user: &str) -> StatusCode {
 
 #[tokio::test]
 async fn a_deleted_chat_is_gone_and_its_approval_has_no_effect() {
-    let host = Host::new();
-    let mut alice = Client::new("alice", "chat");
-    alice.say(&host, "delete notes.txt").await;
+    let (host, alice) = Host::with_alice("delete notes.txt").await;
     let id = alice.approval_ids()[0].clone();
     assert_eq!(delete(&host, "alice").await, StatusCode::NO_CONTENT);
     assert_eq!(host.get("alice", CHAT).await.status, StatusCode::NOT_FOUND);
@@ -54,9 +52,7 @@ async fn a_deleted_chat_is_gone_and_its_approval_has_no_effect() {
 
 #[tokio::test]
 async fn a_deletion_may_be_repeated_and_touches_no_chat_of_another_user() {
-    let host = Host::new();
-    let mut alice = Client::new("alice", "chat");
-    alice.say(&host, "delete notes.txt").await;
+    let (host, _) = Host::with_alice("delete notes.txt").await;
     let hers = host.get("alice", CHAT).await.text;
     for _ in 0..2 {
         assert_eq!(delete(&host, "bob").await, StatusCode::NO_CONTENT);
@@ -83,9 +79,7 @@ async fn a_message_to_a_deleted_chat_begins_a_new_one() {
 
 #[tokio::test(start_paused = true)]
 async fn an_approved_tool_that_is_executing_does_not_bring_the_chat_back() {
-    let host = Host::new();
-    let mut alice = Client::new("alice", "chat");
-    alice.say(&host, "delete notes.txt").await;
+    let (host, alice) = Host::with_alice("delete notes.txt").await;
     host.tools.hold(true);
     let answered = {
         let (host, mut alice) = (host.clone(), alice.clone());

@@ -158,9 +158,7 @@ async fn a_slow_client_reads_the_whole_response() {
 /// with its id.
 #[tokio::test(start_paused = true)]
 async fn a_decision_for_a_lost_chat_does_not_reach_another_users_chat_with_its_id() {
-    let host = Host::new();
-    let mut alice = Client::new("alice", "chat");
-    alice.say(&host, "delete notes.txt").await;
+    let (host, alice) = Host::with_alice("delete notes.txt").await;
     host.lose_chats();
     Client::new("bob", "chat").say(&host, "what is mine").await;
     let (bobs, prompts) = (host.get("bob", "/api/chat/chat").await.text, host.model.prompts());
@@ -178,9 +176,7 @@ async fn a_decision_for_a_lost_chat_does_not_reach_another_users_chat_with_its_i
 
 #[tokio::test(start_paused = true)]
 async fn a_run_of_a_lost_chat_does_not_write_into_another_users_chat_with_its_id() {
-    let host = Host::new();
-    let mut alice = Client::new("alice", "chat");
-    alice.say(&host, "delete notes.txt").await;
+    let (host, mut alice) = Host::with_alice("delete notes.txt").await;
     host.tools.hold(true);
     let answered = {
         let host = host.clone();
@@ -202,9 +198,7 @@ async fn a_run_of_a_lost_chat_does_not_write_into_another_users_chat_with_its_id
 
 #[tokio::test(start_paused = true)]
 async fn a_decision_is_carried_out_though_its_sender_disconnects() {
-    let host = Host::new();
-    let mut browser = Client::new("alice", "chat");
-    browser.say(&host, "delete notes.txt").await;
+    let (host, browser) = Host::with_alice("delete notes.txt").await;
     let decision = ApprovalDecision::new(browser.approval_ids()[0].as_str().into(), true);
     let alice = Principal::new("alice");
     tokio::select! {

@@ -7,13 +7,13 @@ use std::time::Duration;
 use chat_test_support::log_double::LogDouble;
 use futures::{StreamExt, stream};
 use serde_json::json;
+use test_support::requests::request;
 use tokio::time::timeout;
+use ui_message_stream::AgentEvent;
 use ui_message_stream::approval::{Approvals, EmptyToolbox};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::json::Json;
-use ui_message_stream::request::Limits;
 use ui_message_stream::response::BodyError;
-use ui_message_stream::{AgentEvent, ChatRequest};
 use ui_message_stream_chat::{ChatError, ChatServer, Turn};
 
 use crate::endings::faults::{Faults, ada, post, server, text_of};
@@ -45,11 +45,8 @@ async fn a_response_is_cut_off_if_its_log_cannot_be_read_for_half_a_minute_and_c
     for (seconds, hangs_reads) in [(20, false), (40, false), (20, true), (40, true)] {
         let server = server();
         server.faults.hangs_reads.store(hangs_reads, Ordering::SeqCst);
-        let mut written = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
-        let _ = written.next().await.unwrap().unwrap();
-        // A server reads its own logs from its memory.
-        let other = server.other();
-        let mut read = other.resume_stream(&ada(), &"chat".into(), None).await.unwrap().unwrap();
+        let _written = server.begun().await;
+        let (other, mut read) = server.read_elsewhere().await;
         let first = read.next().await.unwrap().unwrap();
         server.faults.is_unreadable.store(true, Ordering::SeqCst);
         server.permits.add_permits(1);
@@ -99,10 +96,8 @@ async fn the_store_is_rarely_read_for_a_client_of_the_server_that_writes() {
 #[tokio::test(start_paused = true)]
 async fn a_comment_comes_in_time_although_a_read_begins_to_hang_after_a_silence() {
     let server = server();
-    let mut written = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
-    let _ = written.next().await.unwrap().unwrap();
-    let other = server.other();
-    let mut read = other.resume_stream(&ada(), &"chat".into(), None).await.unwrap().unwrap();
+    let _written = server.begun().await;
+    let (_other, mut read) = server.read_elsewhere().await;
     let mut page = read.next().await.unwrap().unwrap();
     server.faults.hangs_reads.store(true, Ordering::SeqCst);
     let silence = async {
@@ -125,8 +120,7 @@ async fn a_comment_comes_in_time_although_a_read_begins_to_hang_after_a_silence(
 #[tokio::test(start_paused = true)]
 async fn a_complete_response_whose_log_cannot_be_read_is_an_error() {
     let server = server();
-    let mut written = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
-    let _ = written.next().await.unwrap().unwrap();
+    let _written = server.begun().await;
     // A server reads its own logs from its memory.
     let (other, ada) = (server.other(), ada());
     let complete = other.complete_response(&ada, post("m1", "Hi"));
@@ -141,10 +135,8 @@ async fn a_complete_response_whose_log_cannot_be_read_is_an_error() {
 #[tokio::test(start_paused = true)]
 async fn a_response_whose_log_has_lost_what_was_read_is_cut_off() {
     let server = server();
-    let mut written = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
-    let _ = written.next().await.unwrap().unwrap();
-    let other = server.other();
-    let mut read = other.resume_stream(&ada(), &"chat".into(), None).await.unwrap().unwrap();
+    let _written = server.begun().await;
+    let (_other, mut read) = server.read_elsewhere().await;
     let mut page = String::new();
     while !page.contains("An ") {
         page = String::from_utf8(read.next().await.unwrap().unwrap().to_vec()).unwrap();
@@ -195,7 +187,7 @@ async fn a_page_that_holds_a_part_of_a_run_gets_only_the_rest_although_a_read_fa
              "output": "seen"},
         ]},
     ]});
-    let again = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
+    let again = request(&body);
     faults.failing_reads.store(2, Ordering::SeqCst);
     let rest = other.stream_response(&ada, again).await.unwrap();
     assert_eq!(faults.failing_reads.load(Ordering::SeqCst), 0);

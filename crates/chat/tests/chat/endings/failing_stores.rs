@@ -21,7 +21,7 @@ use ui_message_stream::response::ResponseOutcome;
 use ui_message_stream_chat::axum::chat_routes;
 use ui_message_stream_chat::{ChatServer, Turn};
 
-use crate::endings::faults::{Faults, ada, post, server, text_of};
+use crate::endings::faults::{Faults, ada, asked, post, server, text_of};
 
 #[tokio::test(start_paused = true)]
 async fn a_save_whose_reply_is_lost_is_compared_with_the_chat_and_the_run_goes_on() {
@@ -87,12 +87,9 @@ async fn a_store_that_fails_is_counted_and_logged_with_its_cause() {
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_gives_up_half_a_minute_after_its_store_has_begun_to_hang() {
-    let server = server();
-    let response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+    let (server, response) = asked().await;
     drop(response);
-    while server.calls.load(Ordering::SeqCst) == 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    server.agent_runs().await;
     let hangs_since = tokio::time::Instant::now();
     server.faults.hangs.store(true, Ordering::SeqCst);
     server.permits.add_permits(1);
@@ -105,8 +102,7 @@ async fn a_turn_gives_up_half_a_minute_after_its_store_has_begun_to_hang() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_goes_on_after_its_store_was_away_for_longer_than_the_lease() {
     for outage in (11_000..16_000).step_by(100).map(Duration::from_millis) {
-        let server = server();
-        let response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+        let (server, response) = asked().await;
         let other = server.other();
         let open = async |chats: &ChatServer| {
             let opened = chats.resume_stream(&ada(), &"chat".into(), None).await;
@@ -143,10 +139,8 @@ async fn an_answer_goes_on_after_its_store_was_away_for_longer_than_the_lease() 
 #[tokio::test(start_paused = true)]
 async fn an_answer_goes_on_although_its_store_has_refused_writes_until_the_lease_had_passed() {
     for outage in (6_000..9_000).step_by(100).map(Duration::from_millis) {
-        let server = server();
-        let response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
-        let other = server.other();
-        let read = other.resume_stream(&ada(), &"chat".into(), None).await.unwrap().unwrap();
+        let (server, response) = asked().await;
+        let (_other, read) = server.read_elsewhere().await;
         let go_on = async {
             tokio::time::sleep(Duration::from_secs(3)).await;
             server.faults.is_unwritable.store(true, Ordering::SeqCst);
@@ -164,10 +158,8 @@ async fn an_answer_goes_on_although_its_store_has_refused_writes_until_the_lease
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_goes_on_while_its_servers_shut_down_although_its_store_was_away() {
-    let server = server();
-    let response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
-    let other = server.other();
-    let read = other.resume_stream(&ada(), &"chat".into(), None).await.unwrap().unwrap();
+    let (server, response) = asked().await;
+    let (other, read) = server.read_elsewhere().await;
     let go_on = async {
         tokio::time::sleep(Duration::from_millis(1_500)).await;
         server.faults.be_away(Duration::from_secs(12)).await;
@@ -191,8 +183,7 @@ async fn an_answer_goes_on_while_its_servers_shut_down_although_its_store_was_aw
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_shuts_down_hands_a_run_over_although_its_store_fails_twice() {
-    let server = server();
-    let response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+    let (server, response) = asked().await;
     server.faults.failing_appends.store(2, Ordering::SeqCst);
     let (stopped, begun) =
         tokio::join!(server.chats.shut_down(Duration::from_secs(1)), text_of(response));
@@ -209,11 +200,8 @@ async fn a_server_that_shuts_down_hands_a_run_over_although_its_store_fails_twic
 
 #[tokio::test(start_paused = true)]
 async fn a_reader_of_a_run_whose_task_has_panicked_gets_the_end_of_the_response() {
-    let server = server();
-    let response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
-    while server.calls.load(Ordering::SeqCst) == 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    let (server, response) = asked().await;
+    server.agent_runs().await;
     // The run renews its lease at the next third of it.
     server.faults.panics.store(true, Ordering::SeqCst);
     let renewed_at = tokio::time::Instant::now();
@@ -236,11 +224,8 @@ async fn a_reader_of_a_run_whose_task_has_panicked_gets_the_end_of_the_response(
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_repeated_after_its_run_was_stopped_gets_an_abort() {
-    let server = server();
-    let response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
-    while server.calls.load(Ordering::SeqCst) == 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    let (server, response) = asked().await;
+    server.agent_runs().await;
     server.chats.stop(&ada(), &"chat".into()).await.unwrap();
     let again = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
     for response in [response, again] {

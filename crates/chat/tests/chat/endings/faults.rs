@@ -124,6 +124,28 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// Sends a message, and returns the response after its first frames were read.
+    pub(crate) async fn begun(&self) -> ChatStream {
+        let mut response = self.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+        let _ = response.next().await.unwrap().unwrap();
+        response
+    }
+
+    /// Returns another server, and the response as it is read there. A server reads its own logs
+    /// from its memory.
+    pub(crate) async fn read_elsewhere(&self) -> (ChatServer, ChatStream) {
+        let other = self.other();
+        let read = other.resume_stream(&ada(), &"chat".into(), None).await.unwrap().unwrap();
+        (other, read)
+    }
+
+    /// Waits until the agent was called.
+    pub(crate) async fn agent_runs(&self) {
+        while self.calls.load(Ordering::SeqCst) == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
     /// Returns another server on the same store, whose agent says nothing.
     pub(crate) fn other(&self) -> ChatServer {
         let agent = |_: Turn| stream::empty::<AgentEvent>();
@@ -136,6 +158,13 @@ pub(crate) fn server() -> Server {
     let (faults, permits) = (Arc::new(LogDouble::<Faults>::default()), Arc::new(Semaphore::new(0)));
     let (chats, calls) = speaker(&faults, &permits);
     Server { chats, faults, calls, permits }
+}
+
+/// Creates a server, and sends it a message.
+pub(crate) async fn asked() -> (Server, ChatStream) {
+    let server = server();
+    let response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+    (server, response)
 }
 
 /// Returns a server whose agent says a word, and then waits for a permit. Returns also how many

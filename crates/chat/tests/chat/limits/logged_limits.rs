@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use serde_json::json;
 use test_support::requests::{request, user_message};
-use test_support::thread_subscriber::{CapturedLog, subscribe};
+use test_support::thread_subscriber::captured;
 use ui_message_stream::AgentEvent;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
 use ui_message_stream_chat::ChatLimits;
@@ -27,9 +27,7 @@ async fn post(chats: &ChatServer, chat: &str) -> Result<ChatStream, ChatError> {
 
 /// Runs a test, and returns the lines that are logged about limits.
 async fn logged(test: impl Future) -> Vec<String> {
-    let log = CapturedLog::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(log.writer()).with_ansi(false);
-    let _guard = subscribe(subscriber.finish());
+    let (log, _guard) = captured();
     test.await;
     let text = log.text();
     assert!(!text.contains("a secret"), "{text}");

@@ -4,16 +4,15 @@ use chat_test_support::test_server::{Client, Host};
 use futures::{StreamExt, stream};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::json;
+use test_support::requests::request;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest};
 use ui_message_stream_chat::ChatLimits;
 use ui_message_stream_chat::{ChatError, ChatServer, Turn};
 
 fn ask(chat: &str, message: &str) -> ChatRequest {
     let message = json!({"id": message, "role": "user", "parts": []});
-    let body = json!({"id": chat, "messages": [message]}).to_string();
-    ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()
+    request(&json!({"id": chat, "messages": [message]}))
 }
 
 #[tokio::test(start_paused = true)]

@@ -50,8 +50,7 @@ async fn a_message_beyond_the_messages_or_bytes_of_a_chat_is_refused_with_the_se
 #[tokio::test]
 async fn an_approval_in_a_full_chat_can_still_be_given() {
     let host = Host::new().with_limits(ChatLimits::default().with_max_chat_bytes(200));
-    let mut alice = Client::new("alice", "chat");
-    alice.say(&host, "delete notes.txt").await;
+    let mut alice = host.alice_says("delete notes.txt").await;
     assert_eq!(post_text(&host, "alice", 9, "hello").await.status, 413);
     alice.answer(&host, true).await;
     assert_eq!(host.tools.effects().len(), 1);
@@ -80,9 +79,7 @@ async fn a_chat_id_that_browsers_remove_from_a_path_is_refused() {
 
 #[tokio::test]
 async fn half_a_surrogate_pair_in_a_reason_is_replaced() {
-    let host = Host::new();
-    let mut alice = Client::new("alice", "chat");
-    alice.say(&host, "delete notes.txt").await;
+    let (host, _) = Host::with_alice("delete notes.txt").await;
     let denial = r#"{"chatId":"chat","approved":false,"reason":"no\ud800!"}"#.to_owned();
     let denied = host.send("alice", Method::POST, "/api/approvals", denial).await;
     assert_eq!(denied.status, StatusCode::OK, "{}", denied.text);
@@ -116,9 +113,7 @@ async fn a_character_that_another_server_has_split_is_stored_whole() {
 
 #[tokio::test]
 async fn a_long_id_or_reason_is_refused_with_the_name_of_its_field() {
-    let host = Host::new();
-    let mut alice = Client::new("alice", "chat");
-    alice.say(&host, "delete notes.txt").await;
+    let (host, alice) = Host::with_alice("delete notes.txt").await;
     let answered = alice.answered(true);
     let tool = answered["messages"][1]["parts"].as_array().unwrap();
     let tool = tool.iter().position(|part| part["toolCallId"].is_string()).unwrap();
@@ -218,8 +213,7 @@ async fn an_expired_approval_request_does_not_count() {
     let host = Host::with(Vec::new(), |approvals| {
         approvals.with_limits(ApprovalLimits::default().with_max_user_approvals(1))
     });
-    let mut alice = Client::new("alice", "chat");
-    alice.say(&host, "delete notes.txt").await;
+    host.alice_says("delete notes.txt").await;
     let mut second = Client::new("alice", "second");
     let refused = second.say(&host, "delete draft.md").await;
     assert!(refused.of_type("tool-approval-request").is_empty(), "{}", refused.text);
@@ -231,8 +225,7 @@ async fn an_expired_approval_request_does_not_count() {
 #[tokio::test]
 async fn an_output_of_the_client_beyond_the_bytes_of_a_chat_is_refused_with_the_setting() {
     let host = Host::new().with_limits(ChatLimits::default().with_max_chat_bytes(5_000));
-    let mut alice = Client::new("alice", "chat");
-    alice.say(&host, "location").await;
+    let alice = host.alice_says("location").await;
     let stored = host.get("alice", "/api/chat/chat").await.text;
     let call = alice.last()["parts"].as_array().unwrap();
     let place = call.iter().position(|part| part["toolCallId"].is_string()).unwrap();

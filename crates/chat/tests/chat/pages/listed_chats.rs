@@ -126,8 +126,7 @@ async fn a_chat_is_neither_read_nor_listed_after_its_time_to_live() {
     let limits = ChatLimits::default().with_chat_ttl(Duration::from_secs(60));
     let shared = store.clone();
     let host = Host::new().with_chats(|chats| chats.with_limits(limits).with_store(shared));
-    let mut alice = Client::new("alice", "chat");
-    alice.say(&host, "hello").await;
+    let mut alice = host.alice_says("hello").await;
     store.set_test_time(UnixMillis(1_050_000));
     // Each turn begins the time again.
     alice.say(&host, "hello again").await;

@@ -19,8 +19,7 @@ use test_support::responses::{message_of, text_of};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, ChatRequest, UiMessage};
+use ui_message_stream::{AgentEvent, UiMessage};
 use ui_message_stream_chat::ChatLimits;
 use ui_message_stream_chat::axum::chat_routes;
 use ui_message_stream_chat::{
@@ -64,8 +63,7 @@ fn regenerate(messages: &[Value], id: Option<&str>) -> Value {
 }
 
 fn apply_with(chat: &mut Chat, body: &Value, posted_history: PostedHistory) -> RequestEffect {
-    let request = request(body);
-    chat.apply_request(&request, posted_history)
+    chat.apply_request(&request(body), posted_history)
 }
 
 fn apply(chat: &mut Chat, body: &Value) -> RequestEffect {
@@ -79,6 +77,13 @@ fn repeat(chat: &mut Chat, body: &Value) -> RequestEffect {
     let effect = apply(chat, body);
     assert_eq!(*chat, before, "{body}");
     effect
+}
+
+/// Applies a request that is to be answered, and stores this response.
+#[track_caller]
+fn answer(chat: &mut Chat, body: &Value, id: &str) {
+    assert_eq!(apply(chat, body), RequestEffect::NewResponse);
+    respond(chat, id);
 }
 
 /// Stores the response of a request that has just been applied.
@@ -111,8 +116,7 @@ fn ids(chat: &Chat) -> Vec<&str> {
 fn chat_of(turns: usize) -> Chat {
     let mut chat = Chat::new("chat", ada());
     for turn in 1..=turns {
-        assert_eq!(apply(&mut chat, &submit(&posted(turn))), RequestEffect::NewResponse);
-        respond(&mut chat, &format!("a{turn}"));
+        answer(&mut chat, &submit(&posted(turn)), &format!("a{turn}"));
     }
     chat
 }
@@ -165,8 +169,7 @@ fn an_edit_changes_the_chat_once_though_it_is_delivered_again_after_other_edits(
     assert_eq!(ids(&chat), ["m1", "a1", "m2"]);
     respond(&mut chat, "b2");
     assert_eq!(repeat(&mut chat, &edits[0]), answered("b2"));
-    assert_eq!(apply(&mut chat, &edits[1]), RequestEffect::NewResponse);
-    respond(&mut chat, "c2");
+    answer(&mut chat, &edits[1], "c2");
     // The response does not answer the first edit.
     assert_eq!(repeat(&mut chat, &edits[0]), RequestEffect::NotAnswered);
     assert_eq!(repeat(&mut chat, &edits[1]), answered("c2"));
@@ -262,8 +265,7 @@ fn a_response_is_regenerated_again_only_after_it_was_written() {
         assert_eq!(repeat(&mut chat, &regenerate(&posted(2), Some("a2"))), answered(response));
     }
     // The user has sent another message since.
-    assert_eq!(apply(&mut chat, &submit(&posted(3))), RequestEffect::NewResponse);
-    respond(&mut chat, "a3");
+    answer(&mut chat, &submit(&posted(3)), "a3");
     assert_eq!(repeat(&mut chat, &again), answered("c2"));
     assert_eq!(repeat(&mut chat, &regenerate(&posted(2), Some("b2"))), answered("c2"));
 }
@@ -294,11 +296,9 @@ fn a_response_that_is_regenerated_by_its_id_is_replaced_once() {
 fn a_response_that_is_regenerated_by_its_question_is_replaced_once_if_messages_follow() {
     let mut chat = chat_of(3);
     let body = regenerate(&posted(2), Some("m2"));
-    assert_eq!(apply(&mut chat, &body), RequestEffect::NewResponse);
-    respond(&mut chat, "b2");
+    answer(&mut chat, &body, "b2");
     let third = submit(&[&posted(2)[..], &[assistant("b2"), user_message("n3", "Hi")]].concat());
-    assert_eq!(apply(&mut chat, &third), RequestEffect::NewResponse);
-    respond(&mut chat, "b3");
+    answer(&mut chat, &third, "b3");
     assert_eq!(repeat(&mut chat, &body), answered("b2"));
 }
 
@@ -329,14 +329,11 @@ fn an_earlier_response_is_regenerated_once_and_the_messages_after_it_are_removed
 fn a_response_is_regenerated_again_after_its_question_was_edited() {
     for id in [None, Some("m1")] {
         let mut chat = chat_of(1);
-        assert_eq!(apply(&mut chat, &regenerate(&posted(1), id)), RequestEffect::NewResponse);
-        respond(&mut chat, "b1");
+        answer(&mut chat, &regenerate(&posted(1), id), "b1");
         let edited = [user_message("m1", "Changed")];
-        assert_eq!(apply(&mut chat, &edit(&edited)), RequestEffect::NewResponse);
-        respond(&mut chat, "c1");
+        answer(&mut chat, &edit(&edited), "c1");
         let second = submit(&[edited[0].clone(), assistant("c1"), user_message("n2", "Hi")]);
-        assert_eq!(apply(&mut chat, &second), RequestEffect::NewResponse);
-        respond(&mut chat, "c2");
+        answer(&mut chat, &second, "c2");
         // The first regeneration again, with its text and without one.
         assert_eq!(repeat(&mut chat, &regenerate(&posted(1), id)), UNNAMED_EDIT);
         assert_eq!(repeat(&mut chat, &regenerate(&[], Some("m1"))), answered("c1"));
@@ -353,8 +350,7 @@ fn an_edit_back_to_an_earlier_edit_does_not_get_the_response_to_another_text() {
     let mut chat = chat_of(1);
     let edits = ["A", "B"].map(|text| edit(&[user_message("m1", text)]));
     for (body, response) in edits.iter().zip(["b1", "c1"]) {
-        assert_eq!(apply(&mut chat, body), RequestEffect::NewResponse);
-        respond(&mut chat, response);
+        answer(&mut chat, body, response);
     }
     assert_eq!(repeat(&mut chat, &edits[0]), RequestEffect::NotAnswered);
     assert_eq!(repeat(&mut chat, &edits[1]), answered("c1"));
@@ -422,8 +418,7 @@ fn a_regeneration_whose_messages_end_with_a_response_replaces_it_once() {
     assert_eq!(ids(&chat), ["m1", "a1", "m2"]);
     respond(&mut chat, "b2");
     assert_eq!(repeat(&mut chat, &body), answered("b2"));
-    assert_eq!(apply(&mut chat, &submit(&posted(3))), RequestEffect::NewResponse);
-    respond(&mut chat, "a3");
+    answer(&mut chat, &submit(&posted(3)), "a3");
     assert_eq!(repeat(&mut chat, &body), answered("b2"));
 
     let mut chat = Chat::new("chat", ada());
@@ -442,9 +437,7 @@ fn a_message_that_did_not_arrive_is_added_when_its_response_is_requested_again()
 
 #[tokio::test]
 async fn a_post_that_changes_nothing_says_so() {
-    let host = Host::new();
-    let mut client = Client::new("alice", "chat");
-    client.say(&host, "delete notes.txt").await;
+    let (host, mut client) = Host::with_alice("delete notes.txt").await;
     let before = state(&host).await;
     let mut with_call = client.last().clone();
     with_call["id"] = "invented".into();
@@ -670,20 +663,20 @@ async fn a_repeated_post_shows_an_approval_request_that_has_expired_as_closed() 
     let host = Host::new();
     let mut page = Client::new("alice", "chat");
     page.messages.push(user_message("m1", "delete notes.txt"));
-    let body = page.body().to_string();
+    let body = page.body();
     page.send(&host).await;
     let mut again = page.clone();
     again.messages.pop();
     host.wait(Duration::from_secs(400 * 24 * 3600));
-    again.apply_response(&host.chat("alice", body.clone()).await);
+    again.apply_response(&host.chat("alice", body.to_string()).await);
     assert_eq!(again.approval_ids(), Vec::<String>::new());
     let history = host.get("alice", "/api/chat/chat").await.json();
     let mut shown = again.last()["parts"].as_array().unwrap().clone();
     // The input comes as a streamed one, whose text a client keeps with an error.
     shown.iter_mut().for_each(|part| _ = part.as_object_mut().unwrap().remove("rawInput"));
     assert!(shown.starts_with(history["messages"][1]["parts"].as_array().unwrap()), "{shown:?}");
-    let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
-    let complete = host.chats.complete_response(&Principal::new("alice"), request).await.unwrap();
+    let alice = Principal::new("alice");
+    let complete = host.chats.complete_response(&alice, request(&body)).await.unwrap();
     assert_eq!(serde_json::to_value(&complete.message).unwrap(), history["messages"][1]);
     assert_eq!(complete.stop_reason, StopReason::Stop);
 }

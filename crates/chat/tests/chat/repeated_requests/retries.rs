@@ -11,6 +11,7 @@ use chat_test_support::test_server::{Answer, Client, Host, PRINCIPAL_HEADER};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use test_support::external_processes::{node_project, say};
+use test_support::requests::request;
 use tower::ServiceExt;
 use ui_message_stream::ChatRequest;
 use ui_message_stream::approval::{Principal, ResumePlan};
@@ -122,9 +123,7 @@ async fn a_retry_after_a_lost_connection_reads_the_same_message() {
 
 #[tokio::test]
 async fn a_retry_that_answers_one_call_of_two_leaves_the_other_pending() {
-    let host = Host::new();
-    let mut client = Client::new("alice", "chat");
-    client.say(&host, "mixed").await;
+    let (host, mut client) = Host::with_alice("mixed").await;
     let open = client.pending_parts()[1].clone();
     let mut partly = client.answered(true);
     let parts = partly["messages"][1]["parts"].as_array_mut().unwrap();
@@ -154,9 +153,7 @@ async fn a_retry_that_answers_one_call_of_two_leaves_the_other_pending() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_calls_answered_at_once_in_two_posts_both_count() {
     for round in 0..100 {
-        let host = Host::new();
-        let mut client = Client::new("alice", "chat");
-        client.say(&host, "mixed").await;
+        let (host, client) = Host::with_alice("mixed").await;
         let prompts = host.model.prompts().len();
         let questions = client.pending_parts();
         let posts: Vec<_> = [0, 1]
@@ -184,9 +181,7 @@ async fn two_calls_answered_at_once_in_two_posts_both_count() {
 
 #[tokio::test]
 async fn answers_during_a_run_get_the_head_of_their_response_before_their_call_has_ended() {
-    let host = Host::new();
-    let mut client = Client::new("alice", "chat");
-    client.say(&host, "mixed").await;
+    let (host, client) = Host::with_alice("mixed").await;
     let questions = client.pending_parts();
     host.tools.hold(true);
     let mut responses = Vec::new();
@@ -195,7 +190,7 @@ async fn answers_during_a_run_get_the_head_of_their_response_before_their_call_h
         let parts = body["messages"][1]["parts"].as_array_mut().unwrap();
         let kind = &questions[open]["type"];
         *parts.iter_mut().find(|part| part["type"] == *kind).unwrap() = questions[open].clone();
-        let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
+        let request = request(&body);
         let alice = Principal::new("alice");
         let response = host.chats.stream_response(&alice, request);
         // The tool has not ended.
@@ -215,9 +210,7 @@ async fn answers_during_a_run_get_the_head_of_their_response_before_their_call_h
 
 #[tokio::test]
 async fn a_retry_with_a_client_output_reads_the_same_message() {
-    let host = Host::new();
-    let mut client = Client::new("alice", "chat");
-    client.say(&host, "location").await;
+    let (host, mut client) = Host::with_alice("location").await;
     for message in &mut client.messages {
         for part in message["parts"].as_array_mut().unwrap() {
             if part["state"] == "input-available" {
@@ -236,9 +229,7 @@ async fn a_retry_with_a_client_output_reads_the_same_message() {
 
 #[tokio::test]
 async fn the_npm_client_reads_the_response_to_a_retry() {
-    let Some(folder) = node_project("tests/client") else {
-        return;
-    };
+    let Some(folder) = node_project("tests/client") else { return };
     let mut cases = Vec::new();
     let mut expected = Vec::new();
     for (say, approved) in [("delete notes.txt", true), ("mixed", true), ("mixed", false)] {

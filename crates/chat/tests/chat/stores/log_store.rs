@@ -16,7 +16,7 @@ use futures::future::poll_immediate;
 use futures::{StreamExt, stream};
 use serde_json::json;
 use test_support::external_processes::say;
-use test_support::thread_subscriber::{CapturedLog, subscribe};
+use test_support::thread_subscriber::captured;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal, UnixMillis};
 use ui_message_stream::id::RunId;
 use ui_message_stream::message::Role;
@@ -297,9 +297,7 @@ async fn a_reader_is_woken_by_an_append_and_by_the_deletion_of_the_chat() {
 
 #[tokio::test]
 async fn too_many_chats_of_a_user_remove_the_oldest_own_one_without_questions() {
-    let log = CapturedLog::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(log.writer()).with_ansi(false).finish();
-    let _subscription = subscribe(subscriber);
+    let (log, _subscription) = captured();
     // Chats of the same time are removed in the order of their ids.
     let store = InMemoryLogStore::with_test_clock(UnixMillis(0));
     for number in 0..100 {

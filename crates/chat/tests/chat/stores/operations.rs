@@ -10,15 +10,13 @@ use axum::http::Method;
 use chat_test_support::answers;
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
+use test_support::ledger_double::{LedgerDouble, Operation};
 use test_support::requests::{ada, user_message};
 use test_support::responses::text_of;
-use ui_message_stream::approval::store::{
-    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
-    PendingLimits, Snapshot,
-};
-use ui_message_stream::approval::{ApprovalRecord, Approvals, Principal, RecordId, ToolList};
+use ui_message_stream::approval::store::LedgerStore;
+use ui_message_stream::approval::{Approvals, Principal, ToolList};
 use ui_message_stream::event::ToolCall;
-use ui_message_stream::{AgentEvent, BoxFuture, Json};
+use ui_message_stream::{AgentEvent, Json};
 use ui_message_stream_chat::axum::{approval_routes, chat_routes};
 use ui_message_stream_chat::store::{
     AppendLog, AppendResult, ChatPage, InMemoryLogStore, ListChats, LoadLog, LoadedLog, LogPage,
@@ -34,18 +32,8 @@ type Names = Arc<Mutex<Vec<&'static str>>>;
 #[derive(Debug)]
 struct NamedLogs(InMemoryLogStore, Names);
 
-#[derive(Debug)]
-struct NamedLedger(InMemoryLedger, Names);
-
 impl NamedLogs {
     fn name(&self, name: &'static str) -> &InMemoryLogStore {
-        self.1.lock().unwrap().push(name);
-        &self.0
-    }
-}
-
-impl NamedLedger {
-    fn name(&self, name: &'static str) -> &InMemoryLedger {
         self.1.lock().unwrap().push(name);
         &self.0
     }
@@ -77,36 +65,17 @@ impl Intercepts for NamedLogs {
     }
 }
 
-impl LedgerStore for NamedLedger {
-    fn insert_all<'a>(
-        &'a self,
-        records: &'a [ApprovalRecord],
-        limits: PendingLimits,
-    ) -> BoxFuture<'a, Result<Inserted, LedgerStoreError>> {
-        self.name("insert_all").insert_all(records, limits)
-    }
-
-    fn load<'a>(
-        &'a self,
-        ids: &'a [RecordId],
-    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
-        self.name("load of approvals").load(ids)
-    }
-
-    fn read_list<'a>(
-        &'a self,
-        list: ListRecords<'a>,
-    ) -> BoxFuture<'a, Result<ListedRecords, LedgerStoreError>> {
-        self.name("read_list").read_list(list)
-    }
-
-    fn compare_and_swap<'a>(
-        &'a self,
-        record: &'a ApprovalRecord,
-        revision: u64,
-    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
-        self.name("compare_and_swap").compare_and_swap(record, revision)
-    }
+/// A ledger in memory that names its operations.
+fn named_ledger(names: Names) -> impl LedgerStore {
+    LedgerDouble::new(move |operation| {
+        names.lock().unwrap().push(match operation {
+            Operation::Insert(_) => "insert_all",
+            Operation::Load(_) => "load of approvals",
+            Operation::List => "read_list",
+            Operation::Replace(_) => "compare_and_swap",
+        });
+        None
+    })
 }
 
 /// Asks for an approval, or is slow, if the last message says so.
@@ -139,7 +108,7 @@ impl Server {
     fn new() -> Self {
         let names = Names::default();
         let logs = LogDouble(NamedLogs(InMemoryLogStore::new(), names.clone()));
-        let ledger = NamedLedger(InMemoryLedger::new(), names.clone());
+        let ledger = named_ledger(names.clone());
         let tools = ToolList::new().tool("pay", "Pays.", &Json::null());
         let approvals = Approvals::new(tools).with_ledger(Arc::new(ledger));
         let chats = ChatServer::new(agent, approvals).with_store(Arc::new(logs));

@@ -12,7 +12,7 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use axum_extra::extract::cookie::{Cookie, Key, PrivateCookieJar};
 use chat_test_support::answers;
-use chat_test_support::test_server::{Client, Host};
+use chat_test_support::test_server::Host;
 use serde_json::{Value, json};
 use test_support::requests::user_message;
 use test_support::responses::text_of;
@@ -49,9 +49,7 @@ fn message(chat: &str) -> String {
 
 #[tokio::test]
 async fn a_stranger_gets_401_on_every_route_and_nothing_happens() {
-    let host = Host::new();
-    let mut alice = Client::new("alice", "chat");
-    alice.say(&host, "delete notes.txt").await;
+    let (host, mut alice) = Host::with_alice("delete notes.txt").await;
     let answered = alice.answered(true).to_string();
     let id = alice.approval_ids()[0].clone();
     let decision = json!({"decisions": [{"approvalId": id, "approved": true}]}).to_string();

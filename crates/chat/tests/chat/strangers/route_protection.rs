@@ -5,18 +5,16 @@
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
 use chat_test_support::answers::send;
-use chat_test_support::test_server::{Client, Host, PRINCIPAL_HEADER};
+use chat_test_support::test_server::{Host, PRINCIPAL_HEADER};
 use serde_json::json;
 use test_support::responses::text_of;
-use test_support::thread_subscriber::{CapturedLog, subscribe};
+use test_support::thread_subscriber::captured_from;
 use tower::ServiceExt;
 use tracing::Level;
 
 #[tokio::test]
 async fn the_reason_of_a_rejected_request_is_logged_at_debug() {
-    let log = CapturedLog::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(log.writer()).with_ansi(false);
-    let _guard = subscribe(subscriber.with_max_level(Level::DEBUG).finish());
+    let (log, _guard) = captured_from(Level::DEBUG);
     let host = Host::new();
     for (user, name, body) in [
         (Some("alice"), "127.0.0.1", r#"{"id":"c","messages":7}"#),
@@ -42,9 +40,7 @@ async fn the_reason_of_a_rejected_request_is_logged_at_debug() {
 
 #[tokio::test]
 async fn every_route_rejects_a_hostile_page() {
-    let host = Host::new();
-    let mut browser = Client::new("alice", "chat");
-    browser.say(&host, "delete notes.txt").await;
+    let (host, mut browser) = Host::with_alice("delete notes.txt").await;
     let answered = browser.answered(true).to_string();
     let id = &browser.approval_ids()[0];
     let decision = json!({"decisions": [{"approvalId": id, "approved": true}]}).to_string();
