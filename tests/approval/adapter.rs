@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::future::poll_fn;
+use std::future::{poll_fn, ready};
 use std::path::Path;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,21 +12,25 @@ use std::task::Poll;
 use std::time::Duration;
 
 use async_stream::try_stream;
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
-use test_support::requests::{self, ada, request, respond, user_message};
+use test_support::approvals::{
+    adas_chat, answered, body, unanswered, with_message, with_new_message,
+};
+use test_support::ledger_double::{Answer, Fault, LedgerDouble, Operation};
+use test_support::requests::{self, ada, request, user_message};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, yield_now};
 use tokio::time::{sleep, timeout};
 use ui_message_stream::UserText;
 use ui_message_stream::approval::store::{
-    ApprovalUse, InMemoryLedger, InMemoryReplayGuard, Inserted, LedgerStore, LedgerStoreError,
-    ListRecords, ListedRecords, PendingLimits, ReplayGuard, Snapshot,
+    ApprovalUse, InMemoryLedger, InMemoryReplayGuard, LedgerStore, LedgerStoreError, RedeemError,
+    ReplayGuard,
 };
 use ui_message_stream::approval::{
-    ApprovalRecord, Approvals, ApprovedCall, DeferredCall, DeferredOutcome, DeferredToolResults,
-    DefinitionDigest, InexactInputError, KeyRing, OnNewMessage, Principal, Progress, RecordId,
-    RunningCalls, ToolInfo, ToolList, ToolOutcome, UnixMillis,
+    Approvals, ApprovedCall, ClaimedCall, DeferredCall, DeferredCalls, DeferredOutcome,
+    DeferredToolResults, DefinitionDigest, InexactInputError, KeyRing, OnNewMessage, Principal,
+    Progress, RecordId, RunningCalls, ToolInfo, ToolList, ToolOutcome, UnixMillis,
 };
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::id::ApprovalId;
@@ -43,20 +47,35 @@ enum Mode {
 
 const MODES: [Mode; 3] = [Mode::Ledger, Mode::Stateless, Mode::Guarded];
 
+/// The hosts with each way to keep track.
+fn hosts() -> [(Mode, Host); 3] {
+    MODES.map(|mode| (mode, Host::new(mode)))
+}
+
+/// The hosts that keep a record of what was approved.
+fn recording_hosts() -> [(Mode, Host); 2] {
+    [Mode::Ledger, Mode::Guarded].map(|mode| (mode, Host::new(mode)))
+}
+
 /// A host whose only tool deletes a file, which takes 400 milliseconds.
 #[derive(Debug, Clone)]
 struct Host {
     approvals: Approvals,
-    ledger: Arc<FailingStore>,
-    guard: Arc<FailingStore>,
+    stores: Stores,
     effects: Arc<AtomicUsize>,
 }
 
-/// A ledger and a replay guard in memory, whose writes fail while `fails` is set.
+/// A ledger and a replay guard in memory.
+#[derive(Debug, Clone, Default)]
+struct Stores {
+    ledger: Arc<InMemoryLedger>,
+    guard: Arc<InMemoryReplayGuard>,
+    faults: Arc<Faults>,
+}
+
 #[derive(Debug, Default)]
-struct FailingStore {
-    ledger: InMemoryLedger,
-    guard: InMemoryReplayGuard,
+struct Faults {
+    /// Whether all changes fail.
     fails: AtomicBool,
     /// Whether the response to an insertion is lost.
     loses_insertions: AtomicBool,
@@ -66,84 +85,64 @@ struct FailingStore {
     accepts_only: Mutex<Option<RecordId>>,
 }
 
-impl FailingStore {
-    fn check(&self) -> Result<(), LedgerStoreError> {
-        match self.fails.load(Ordering::SeqCst) {
-            true => Err(LedgerStoreError::new("unreachable")),
-            false => Ok(()),
-        }
+const UNREACHABLE: &str = "unreachable";
+
+impl Stores {
+    fn is(&self, fault: fn(&Faults) -> &AtomicBool) -> bool {
+        fault(&self.faults).load(Ordering::SeqCst)
+    }
+
+    fn fault(&self, operation: Operation<'_>) -> Option<Fault> {
+        let fails = match operation {
+            Operation::Insert(_) => {
+                let is_lost = self.is(|faults| &faults.loses_insertions);
+                return is_lost.then_some(Fault::Done("the connection was lost"));
+            }
+            Operation::Load(ids) => {
+                let loaded = self.ledger.load(ids).now_or_never().unwrap().unwrap();
+                self.is(|faults| &faults.hides_decided)
+                    && matches!(&loaded.records[..], [only] if !only.record.is_pending())
+            }
+            Operation::List => false,
+            Operation::Replace(record) => {
+                let accepted = *self.faults.accepts_only.lock().unwrap();
+                self.is(|faults| &faults.fails)
+                    || accepted.is_some_and(|accepted| accepted != record.id)
+            }
+        };
+        fails.then_some(Fault::NotDone(UNREACHABLE))
+    }
+
+    fn approvals(&self, mode: Mode, tools: ToolList) -> Approvals {
+        let keys = KeyRing::new(1, &test_support::secret(7)).unwrap();
+        let stateless = |keys| Approvals::stateless_replayable(tools.clone(), keys).unwrap();
+        let approvals = match mode {
+            Mode::Ledger => {
+                let stores = self.clone();
+                let ledger = LedgerDouble::over(self.ledger.clone(), move |it| stores.fault(it));
+                Approvals::new(tools).with_keys(keys).with_ledger(Arc::new(ledger))
+            }
+            Mode::Stateless => stateless(keys),
+            Mode::Guarded => stateless(keys).with_replay_guard(Arc::new(self.clone())),
+        };
+        approvals.with_lease(LEASE)
     }
 }
 
-impl LedgerStore for FailingStore {
-    fn insert_all<'a>(
-        &'a self,
-        records: &'a [ApprovalRecord],
-        limits: PendingLimits,
-    ) -> BoxFuture<'a, Result<Inserted, LedgerStoreError>> {
-        Box::pin(async move {
-            let inserted = self.ledger.insert_all(records, limits).await?;
-            match self.loses_insertions.load(Ordering::SeqCst) {
-                true => Err(LedgerStoreError::new("the connection was lost")),
-                false => Ok(inserted),
-            }
-        })
-    }
-
-    fn load<'a>(
-        &'a self,
-        ids: &'a [RecordId],
-    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
-        Box::pin(async move {
-            let loaded = self.ledger.load(ids).await?;
-            let is_hidden = self.hides_decided.load(Ordering::SeqCst)
-                && matches!(&loaded.records[..], [only] if !only.record.is_pending());
-            match is_hidden {
-                true => Err(LedgerStoreError::new("unreachable")),
-                false => Ok(loaded),
-            }
-        })
-    }
-
-    fn read_list<'a>(
-        &'a self,
-        query: ListRecords<'a>,
-    ) -> BoxFuture<'a, Result<ListedRecords, LedgerStoreError>> {
-        self.ledger.read_list(query)
-    }
-
-    fn compare_and_swap<'a>(
-        &'a self,
-        record: &'a ApprovalRecord,
-        revision: u64,
-    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
-        Box::pin(async move {
-            self.check()?;
-            if self.accepts_only.lock().unwrap().is_some_and(|accepted| accepted != record.id) {
-                return Err(LedgerStoreError::new("unreachable"));
-            }
-            self.ledger.compare_and_swap(record, revision).await
-        })
-    }
-}
-
-impl ReplayGuard for FailingStore {
+impl ReplayGuard for Stores {
     fn set_if_absent<'a>(
         &'a self,
         approval: RecordId,
         first_use: ApprovalUse,
         keep_until: UnixMillis,
-    ) -> BoxFuture<'a, Result<Option<ApprovalUse>, LedgerStoreError>> {
-        Box::pin(async move {
-            self.check()?;
-            self.guard.set_if_absent(approval, first_use, keep_until).await
-        })
+    ) -> Answer<'a, Option<ApprovalUse>> {
+        if self.is(|faults| &faults.fails) {
+            return Box::pin(ready(Err(LedgerStoreError::new(UNREACHABLE))));
+        }
+        self.guard.set_if_absent(approval, first_use, keep_until)
     }
 
-    fn first_use(
-        &self,
-        approval: RecordId,
-    ) -> BoxFuture<'_, Result<Option<ApprovalUse>, LedgerStoreError>> {
+    fn first_use(&self, approval: RecordId) -> Answer<'_, Option<ApprovalUse>> {
         self.guard.first_use(approval)
     }
 }
@@ -153,30 +152,24 @@ impl Host {
         Self::with_tools(mode, tools("Deletes a file."))
     }
 
-    /// The same host after its tools have changed.
-    fn redefined(&self, mode: Mode, tools: ToolList) -> Self {
-        let mut redefined = Self::with_tools(mode, tools);
-        redefined.approvals = match mode {
-            Mode::Ledger => redefined.approvals.with_ledger(self.ledger.clone()),
-            Mode::Stateless => redefined.approvals,
-            Mode::Guarded => redefined.approvals.with_replay_guard(self.guard.clone()),
-        };
-        redefined
+    fn with_tools(mode: Mode, tools: ToolList) -> Self {
+        Self::over(Stores::default(), mode, tools)
     }
 
-    fn with_tools(mode: Mode, tools: ToolList) -> Self {
-        let keys = || KeyRing::new(1, &test_support::secret(7)).unwrap();
-        let (ledger, guard) = (Arc::<FailingStore>::default(), Arc::<FailingStore>::default());
-        let approvals = match mode {
-            Mode::Ledger => Approvals::new(tools).with_keys(keys()).with_ledger(ledger.clone()),
-            Mode::Stateless => Approvals::stateless_replayable(tools, keys()).unwrap(),
-            Mode::Guarded => {
-                let stateless = Approvals::stateless_replayable(tools, keys()).unwrap();
-                stateless.with_replay_guard(guard.clone())
-            }
-        };
-        let approvals = approvals.with_lease(LEASE);
-        Host { approvals, ledger, guard, effects: Arc::default() }
+    /// A host with the only tool, which is idempotent.
+    fn idempotent() -> Self {
+        let definition = DefinitionDigest::new("delete_file", "Deletes a file.", &Json::null());
+        let tools = ToolList::new().with("delete_file", ToolInfo::new(definition).idempotent());
+        Self::with_tools(Mode::Ledger, tools)
+    }
+
+    fn over(stores: Stores, mode: Mode, tools: ToolList) -> Self {
+        Host { approvals: stores.approvals(mode, tools), stores, effects: Arc::default() }
+    }
+
+    /// The same host after its tool has changed.
+    fn redefined(&self, mode: Mode) -> Self {
+        Self::over(self.stores.clone(), mode, tools("Deletes all files."))
     }
 
     /// Requests approval of a call, and returns the tool part that the client then holds.
@@ -189,12 +182,31 @@ impl Host {
     }
 
     async fn ask_for(&self, id: &str, input: &str) -> Value {
-        let input = Json::parse(input).unwrap();
-        let chat = self.approvals.for_chat(&ada(), &"chat".into());
-        let call = ToolCall::new(id, "delete_file");
-        let asked = chat.request_approval_of(&call, &input).await;
+        let (call, input) = (ToolCall::new(id, "delete_file"), Json::parse(input).unwrap());
+        let asked = adas_chat(&self.approvals).request_approval_of(&call, &input).await;
         let AgentEvent::ApprovalRequested { approval_id, .. } = asked else { panic!() };
         requested(id, &approval_id)
+    }
+
+    /// Requests approval of a call of the provider, `provider-1`.
+    async fn ask_for_provider(&self) -> (Value, RecordId) {
+        let (chat, call) = (adas_chat(&self.approvals), "provider-1".into());
+        let (message, input) = ("m2".into(), Json::parse(INPUT).unwrap());
+        let asked = chat.request_provider_approval(&message, &call, "delete_file", &input, None);
+        let issued = asked.await.unwrap();
+        (requested(&call, &issued.approval_id), issued.record)
+    }
+
+    async fn redeem(&self, body: &Value) -> Result<DeferredCalls, RedeemError> {
+        self.approvals.redeem(&ada(), &request(body)).await
+    }
+
+    /// Claims the only call of a request.
+    async fn claim(&self, body: &Value) -> ClaimedCall {
+        match self.redeem(body).await.unwrap().into_iter().next() {
+            Some(DeferredCall::Approved(call)) => call,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Redeems a request, executes what was approved, and reads the response to its end.
@@ -258,10 +270,8 @@ impl Host {
         }
     }
 
-    fn set_failing(&self, fails: bool) {
-        for store in [&self.ledger, &self.guard] {
-            store.fails.store(fails, Ordering::SeqCst);
-        }
+    fn set(&self, fault: fn(&Faults) -> &AtomicBool, is_set: bool) {
+        fault(&self.stores.faults).store(is_set, Ordering::SeqCst);
     }
 
     fn effects(&self) -> usize {
@@ -275,37 +285,21 @@ fn tools(description: &str) -> ToolList {
 
 /// The tool part of a call whose approval is requested.
 fn requested(call: &str, approval: &ApprovalId) -> Value {
-    json!({"type": "tool-delete_file", "toolCallId": call, "state": "approval-requested",
-           // As a browser writes it.
-           "input": {"copies": 1, "path": "notes.txt"}, "approval": {"id": approval}})
-}
-
-fn body(chat: &str, parts: &[&Value]) -> Value {
-    json!({"id": chat, "messageId": "m2", "trigger": "submit-message", "messages": [
-        user_message("m1", "Delete my notes"),
-        {"id": "m2", "role": "assistant", "parts": parts},
-    ]})
-}
-
-fn with_new_message(body: Value) -> Value {
-    with_message(body, "m3")
-}
-
-fn with_message(mut body: Value, id: &str) -> Value {
-    body["messageId"] = Value::Null;
-    let message = user_message(id, "Well?");
-    body["messages"].as_array_mut().unwrap().push(message);
-    body
-}
-
-fn answered(part: &Value, approved: bool) -> Value {
-    let mut part = part.clone();
-    respond(&mut part, approved);
-    part
+    // As a browser writes it.
+    let input = json!({"copies": 1, "path": "notes.txt"});
+    unanswered("delete_file", call, input, approval)
 }
 
 fn answer(part: &Value, approved: bool) -> Value {
-    body("chat", &[&answered(part, approved)])
+    body([answered(part, approved)])
+}
+
+/// The outcome that a host knows of a call that has run.
+fn known(mode: Mode) -> DeferredOutcome {
+    match mode {
+        Mode::Ledger => deleted(),
+        _ => DeferredOutcome::OutcomeUnknown,
+    }
 }
 
 fn deleted() -> DeferredOutcome {
@@ -318,8 +312,7 @@ const INPUT: &str = r#"{ "path": "notes.txt", "copies": 1.0 }"#;
 
 #[tokio::test(start_paused = true)]
 async fn an_approved_call_runs_with_the_approved_input_and_its_events_are_streamed() {
-    for mode in MODES {
-        let host = Host::new(mode);
+    for (mode, host) in hosts() {
         let part = host.ask().await;
         let (events, results) = host.post(&ada(), &answer(&part, true)).await;
         let id = "call-1";
@@ -333,8 +326,7 @@ async fn an_approved_call_runs_with_the_approved_input_and_its_events_are_stream
 
 #[tokio::test(start_paused = true)]
 async fn a_request_repeated_after_the_connection_was_lost_does_not_run_the_call_again() {
-    for mode in MODES {
-        let host = Host::new(mode);
+    for (mode, host) in hosts() {
         let request = answer(&host.ask().await, true);
         // The reader leaves after the effect, before the outcome.
         drop(host.start(&ada(), &request).await);
@@ -361,8 +353,7 @@ async fn a_request_repeated_after_the_connection_was_lost_does_not_run_the_call_
 
 #[tokio::test(start_paused = true)]
 async fn of_sixteen_requests_at_once_one_runs_the_call_and_the_others_wait_for_it() {
-    for mode in MODES {
-        let host = Host::new(mode);
+    for (mode, host) in hosts() {
         let request = answer(&host.ask().await, true);
         let tabs = (0..16).map(|_| {
             let (host, request) = (host.clone(), request.clone());
@@ -385,8 +376,7 @@ async fn of_sixteen_requests_at_once_one_runs_the_call_and_the_others_wait_for_i
 
 #[tokio::test(start_paused = true)]
 async fn a_forged_changed_or_foreign_approval_runs_nothing() {
-    for mode in MODES {
-        let host = Host::new(mode);
+    for (mode, host) in hosts() {
         let part = host.ask().await;
         let change = |pointer: &str, value: Value| {
             let mut part = answered(&part, true);
@@ -410,16 +400,17 @@ async fn a_forged_changed_or_foreign_approval_runs_nothing() {
             _ => DeferredOutcome::Rejected,
         };
         for part in &forged {
-            let outcome = host.outcome(&body("chat", &[part])).await;
+            let outcome = host.outcome(&body([part])).await;
             let expected = match part["approval"]["id"] == approved["approval"]["id"] {
                 true => genuine.clone(),
                 false => DeferredOutcome::Rejected,
             };
             assert_eq!(outcome, expected, "{mode:?} {part}");
         }
-        let elsewhere = host.outcome(&body("another chat", &[&approved])).await;
-        assert_eq!(elsewhere, genuine, "{mode:?}");
-        let (eve, request) = (Principal::new("eve"), body("chat", &[&approved]));
+        let (eve, request) = (Principal::new("eve"), body([&approved]));
+        let mut elsewhere = request.clone();
+        elsewhere["id"] = json!("another chat");
+        assert_eq!(host.outcome(&elsewhere).await, genuine, "{mode:?}");
         assert_eq!(host.outcome_for(&eve, &request).await, genuine, "{mode:?}");
         assert_eq!(host.effects(), 0, "{mode:?}");
         assert_eq!(host.outcome(&request).await, deleted(), "{mode:?}");
@@ -428,10 +419,9 @@ async fn a_forged_changed_or_foreign_approval_runs_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn an_approval_of_a_tool_that_has_changed_runs_nothing() {
-    for mode in MODES {
-        let host = Host::new(mode);
+    for (mode, host) in hosts() {
         let part = host.ask().await;
-        let redefined = host.redefined(mode, tools("Deletes all files."));
+        let redefined = host.redefined(mode);
         let outcome = redefined.outcome(&answer(&part, true)).await;
         let expected = match mode {
             Mode::Ledger => DeferredOutcome::Revoked,
@@ -445,15 +435,11 @@ async fn an_approval_of_a_tool_that_has_changed_runs_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_ran_before_its_tool_changed_is_never_called_not_executed() {
-    for mode in MODES {
-        let host = Host::new(mode);
+    for (mode, host) in hosts() {
         let request = answer(&host.ask().await, true);
         assert_eq!(host.outcome(&request).await, deleted(), "{mode:?}");
-        let redefined = host.redefined(mode, tools("Deletes all files."));
-        let expected = match mode {
-            Mode::Ledger => deleted(),
-            _ => DeferredOutcome::OutcomeUnknown,
-        };
+        let redefined = host.redefined(mode);
+        let expected = known(mode);
         assert_eq!(redefined.outcome(&request).await, expected, "{mode:?}");
         assert_eq!(redefined.effects(), 0, "{mode:?}");
     }
@@ -461,16 +447,15 @@ async fn a_call_that_ran_before_its_tool_changed_is_never_called_not_executed() 
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_ran_is_never_called_not_executed_while_the_store_fails() {
-    for mode in [Mode::Ledger, Mode::Guarded] {
-        let host = Host::new(mode);
+    for (mode, host) in recording_hosts() {
         let part = host.ask().await;
         let request = answer(&part, true);
         let running = host.start(&ada(), &request).await;
         sleep(Duration::from_millis(100)).await;
         drop(running);
-        host.set_failing(true);
+        host.set(|faults| &faults.fails, true);
         for repeated in [&request, &answer(&part, false)] {
-            let deferred = host.approvals.redeem(&ada(), &requests::request(repeated)).await;
+            let deferred = host.redeem(repeated).await;
             let is_false = deferred.is_ok_and(|deferred| {
                 deferred.results().results().iter().any(|result| {
                     let outcome = &result.outcome;
@@ -479,11 +464,8 @@ async fn a_call_that_ran_is_never_called_not_executed_while_the_store_fails() {
             });
             assert!(!is_false, "{mode:?}");
         }
-        host.set_failing(false);
-        let expected = match mode {
-            Mode::Ledger => deleted(),
-            _ => DeferredOutcome::OutcomeUnknown,
-        };
+        host.set(|faults| &faults.fails, false);
+        let expected = known(mode);
         assert_eq!(host.outcome(&request).await, expected, "{mode:?}");
         assert_eq!(host.effects(), 1, "{mode:?}");
     }
@@ -494,10 +476,10 @@ async fn a_decided_request_keeps_its_outcome_if_the_ledger_does_not_reply_to_a_l
     for (was_approved, expected) in [(false, DeferredOutcome::Rejected), (true, deleted())] {
         let host = Host::new(Mode::Ledger);
         let (decided, open) = (host.ask().await, host.ask_for("call-2", INPUT).await);
-        host.post(&ada(), &body("chat", &[&answered(&decided, was_approved), &open])).await;
-        host.ledger.hides_decided.store(true, Ordering::SeqCst);
-        let late = body("chat", &[&answered(&decided, true), &answered(&open, true)]);
-        let deferred = host.approvals.redeem(&ada(), &request(&late)).await.unwrap();
+        host.post(&ada(), &body([&answered(&decided, was_approved), &open])).await;
+        host.set(|faults| &faults.hides_decided, true);
+        let late = body([answered(&decided, true), answered(&open, true)]);
+        let deferred = host.redeem(&late).await.unwrap();
         assert_eq!(final_outcome(deferred.results(), "call-1"), &expected);
     }
 }
@@ -506,13 +488,13 @@ async fn a_decided_request_keeps_its_outcome_if_the_ledger_does_not_reply_to_a_l
 async fn a_call_that_is_executed_elsewhere_is_waited_for_if_the_ledger_does_not_reply() {
     let host = Host::new(Mode::Ledger);
     let (executed, open) = (host.ask().await, host.ask_for("call-2", INPUT).await);
-    let first = body("chat", &[&answered(&executed, true), &open]);
+    let first = body([&answered(&executed, true), &open]);
     let _executing = host.start(&ada(), &first).await;
     sleep(Duration::from_millis(100)).await;
-    host.ledger.hides_decided.store(true, Ordering::SeqCst);
-    let both = body("chat", &[&answered(&executed, true), &answered(&open, true)]);
+    host.set(|faults| &faults.hides_decided, true);
+    let both = body([answered(&executed, true), answered(&open, true)]);
     let mut waiting = host.start(&ada(), &both).await;
-    host.ledger.hides_decided.store(false, Ordering::SeqCst);
+    host.set(|faults| &faults.hides_decided, false);
     while waiting.next_event().await.is_some() {}
     assert_eq!(final_outcome(&waiting.into_results(), "call-1"), &deleted());
     assert_eq!(host.effects(), 2);
@@ -521,23 +503,19 @@ async fn a_call_that_is_executed_elsewhere_is_waited_for_if_the_ledger_does_not_
 #[tokio::test(start_paused = true)]
 async fn a_provider_that_is_not_waited_for_any_more_leaves_an_unknown_outcome_without_a_reply_too()
 {
-    let ledger = InMemoryLedger::with_test_clock(UnixMillis(0));
-    let ledger = Arc::new(FailingStore { ledger, ..FailingStore::default() });
-    let mut host = Host::new(Mode::Ledger);
-    host.approvals = host.approvals.with_ledger(ledger.clone());
-    let (chat, call) = (host.approvals.for_chat(&ada(), &"chat".into()), "provider-1".into());
-    let (message, input) = ("m2".into(), Json::parse(INPUT).unwrap());
-    let issued = chat.request_provider_approval(&message, &call, "delete_file", &input, None).await;
-    let (sent, open) = (requested(&call, &issued.unwrap().approval_id), host.ask().await);
-    let first = body("chat", &[&answered(&sent, true), &open]);
-    let deferred = host.approvals.redeem(&ada(), &request(&first)).await.unwrap();
+    let ledger = Arc::new(InMemoryLedger::with_test_clock(UnixMillis(0)));
+    let stores = Stores { ledger: ledger.clone(), ..Stores::default() };
+    let host = Host::over(stores, Mode::Ledger, tools("Deletes a file."));
+    let (sent, open) = (host.ask_for_provider().await.0, host.ask().await);
+    let first = body([&answered(&sent, true), &open]);
+    let deferred = host.redeem(&first).await.unwrap();
     let outcome = final_outcome(deferred.results(), "provider-1");
     assert!(matches!(outcome, DeferredOutcome::ForwardToProvider { .. }), "{outcome:?}");
     // Longer than the longest model call.
-    ledger.ledger.set_test_time(UnixMillis(700_000));
-    ledger.hides_decided.store(true, Ordering::SeqCst);
-    let both = body("chat", &[&answered(&sent, true), &answered(&open, true)]);
-    let deferred = host.approvals.redeem(&ada(), &request(&both)).await.unwrap();
+    ledger.set_test_time(UnixMillis(700_000));
+    host.set(|faults| &faults.hides_decided, true);
+    let both = body([answered(&sent, true), answered(&open, true)]);
+    let deferred = host.redeem(&both).await.unwrap();
     let outcome = final_outcome(deferred.results(), "provider-1");
     assert_eq!(outcome, &DeferredOutcome::OutcomeUnknown);
 }
@@ -552,15 +530,11 @@ fn final_outcome<'r>(results: &'r DeferredToolResults, call: &str) -> &'r Deferr
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_fails_at_the_claim_is_an_error_and_the_request_can_be_repeated() {
-    for mode in [Mode::Ledger, Mode::Guarded] {
-        let host = Host::new(mode);
+    for (mode, host) in recording_hosts() {
         let request = answer(&host.ask().await, true);
-        host.set_failing(true);
-        assert!(
-            host.approvals.redeem(&ada(), &requests::request(&request)).await.is_err(),
-            "{mode:?}"
-        );
-        host.set_failing(false);
+        host.set(|faults| &faults.fails, true);
+        assert!(host.redeem(&request).await.is_err(), "{mode:?}");
+        host.set(|faults| &faults.fails, false);
         assert_eq!(host.outcome(&request).await, deleted(), "{mode:?}");
         assert_eq!(host.effects(), 1, "{mode:?}");
     }
@@ -569,49 +543,44 @@ async fn a_store_that_fails_at_the_claim_is_an_error_and_the_request_can_be_repe
 #[tokio::test(start_paused = true)]
 async fn an_approval_for_the_provider_is_returned_if_the_claim_of_another_call_fails() {
     let host = Host::new(Mode::Ledger);
-    let chat = host.approvals.for_chat(&ada(), &"chat".into());
-    let (message, call, input) = ("m2".into(), "provider-1".into(), Json::parse(INPUT).unwrap());
-    let issued = chat.request_provider_approval(&message, &call, "delete_file", &input, None).await;
-    let issued = issued.unwrap();
-    let sent = answered(&requested("provider-1", &issued.approval_id), true);
-    let own = answered(&host.ask().await, true);
-    *host.ledger.accepts_only.lock().unwrap() = Some(issued.record);
-    let request = body("chat", &[&sent, &own]);
-    let deferred = host.approvals.redeem(&ada(), &requests::request(&request)).await.unwrap();
+    let (sent, record) = host.ask_for_provider().await;
+    let request = body([answered(&sent, true), answered(&host.ask().await, true)]);
+    *host.stores.faults.accepts_only.lock().unwrap() = Some(record);
+    let deferred = host.redeem(&request).await.unwrap();
     let outcome = final_outcome(deferred.results(), "provider-1");
     assert!(matches!(outcome, DeferredOutcome::ForwardToProvider { .. }), "{outcome:?}");
 }
 
+fn shows_denial(event: &AgentEvent) -> bool {
+    matches!(event, AgentEvent::Data(data) if data.data.as_str().contains("denied"))
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_unanswered_request_is_superseded_and_never_reads_as_denied() {
-    for mode in MODES {
-        let host = Host::new(mode);
-        let first = with_new_message(body("chat", &[&host.ask().await]));
+    for (mode, host) in hosts() {
+        let first = with_new_message(body([&host.ask().await]));
         let second = with_message(first.clone(), "m4");
         for request in [first, second] {
             let (events, results) = host.post(&ada(), &request).await;
             assert!(results.results().is_empty(), "{mode:?} {results:?}");
-            let is_denial = |event: &AgentEvent| matches!(event, AgentEvent::Data(data) if data.data.as_str().contains("denied"));
-            assert!(!events.iter().any(is_denial), "{mode:?} {events:?}");
+            assert!(!events.iter().any(shows_denial), "{mode:?} {events:?}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_newer_message_denies_an_unanswered_request_wherever_records_are_kept() {
-    for mode in MODES {
-        let mut host = Host::new(mode);
+    for (mode, mut host) in hosts() {
         host.approvals = host.approvals.on_new_message(OnNewMessage::Deny);
         let part = host.ask().await;
         let reason = Some(UserText::DeniedByMessage.to_string());
         let denied = DeferredOutcome::Denied { reason };
-        let request = with_new_message(body("chat", &[&part]));
+        let request = with_new_message(body([&part]));
         for request in [request.clone(), request] {
             let (events, results) = host.post(&ada(), &request).await;
             assert_eq!(results.results()[0].outcome, denied, "{mode:?}");
             // The message is not the one that the response continues, so the call itself cannot change.
-            let is_data = |event: &AgentEvent| matches!(event, AgentEvent::Data(data) if data.data.as_str().contains("denied"));
-            assert!(events.iter().any(is_data), "{mode:?} {events:?}");
+            assert!(events.iter().any(shows_denial), "{mode:?} {events:?}");
         }
         if mode != Mode::Stateless {
             let late = host.outcome(&answer(&part, true)).await;
@@ -622,18 +591,14 @@ async fn a_newer_message_denies_an_unanswered_request_wherever_records_are_kept(
 
 #[tokio::test(start_paused = true)]
 async fn an_approval_that_outlives_new_messages_runs_once_however_many_messages_follow() {
-    for mode in MODES {
-        let mut host = Host::new(mode);
+    for (mode, mut host) in hosts() {
         host.approvals = host.approvals.on_new_message(OnNewMessage::Run);
         let request = answer(&host.ask().await, true);
         assert_eq!(host.outcome(&request).await, deleted(), "{mode:?}");
         let later = with_new_message(request);
         for request in [later.clone(), with_message(later, "m4")] {
             let (_, results) = host.post(&ada(), &request).await;
-            let expected = match mode {
-                Mode::Ledger => deleted(),
-                _ => DeferredOutcome::OutcomeUnknown,
-            };
+            let expected = known(mode);
             assert_eq!(results.results()[0].outcome, expected, "{mode:?}");
             assert_eq!(host.effects(), 1, "{mode:?}");
         }
@@ -642,8 +607,7 @@ async fn an_approval_that_outlives_new_messages_runs_once_however_many_messages_
 
 #[tokio::test]
 async fn an_expired_approval_runs_nothing() {
-    for mode in MODES {
-        let mut host = Host::new(mode);
+    for (mode, mut host) in hosts() {
         host.approvals = host.approvals.with_approval_ttl(Duration::from_millis(1));
         let part = host.ask().await;
         sleep(Duration::from_millis(20)).await;
@@ -659,8 +623,7 @@ async fn an_expired_approval_runs_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn an_approval_after_a_denial_runs_nothing_where_the_denial_is_stored() {
-    for mode in MODES {
-        let host = Host::new(mode);
+    for (mode, host) in hosts() {
         let part = host.ask().await;
         let mut denied = answer(&part, false);
         denied["messages"][1]["parts"][0]["approval"]["reason"] = json!("not that one");
@@ -678,28 +641,20 @@ async fn an_approval_after_a_denial_runs_nothing_where_the_denial_is_stored() {
 
 #[tokio::test(start_paused = true)]
 async fn a_denial_after_an_approval_does_not_say_that_the_call_was_not_executed() {
-    for mode in [Mode::Ledger, Mode::Guarded] {
-        let host = Host::new(mode);
+    for (mode, host) in recording_hosts() {
         let part = host.ask().await;
         assert_eq!(host.outcome(&answer(&part, true)).await, deleted(), "{mode:?}");
         let outcome = host.outcome(&answer(&part, false)).await;
-        let expected = match mode {
-            Mode::Ledger => deleted(),
-            _ => DeferredOutcome::OutcomeUnknown,
-        };
+        let expected = known(mode);
         assert_eq!((outcome, host.effects()), (expected, 1), "{mode:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_claimed_call_that_is_dropped_has_an_unknown_outcome() {
-    for mode in [Mode::Ledger, Mode::Guarded] {
-        let host = Host::new(mode);
+    for (mode, host) in recording_hosts() {
         let request = answer(&host.ask().await, true);
-        let deferred = host.approvals.redeem(&ada(), &requests::request(&request)).await.unwrap();
-        let call = deferred.into_iter().next().unwrap();
-        assert!(matches!(call, DeferredCall::Approved(_)), "{mode:?}");
-        drop(call);
+        drop(host.claim(&request).await);
         sleep(Duration::from_millis(1)).await;
         // At once: nothing waits for the end of the lease.
         let outcome = timeout(Duration::from_millis(1), host.outcome(&request)).await.unwrap();
@@ -712,9 +667,7 @@ async fn a_claimed_call_that_is_dropped_has_an_unknown_outcome() {
 async fn the_lease_of_a_claimed_call_is_renewed_while_the_host_holds_it() {
     let host = Host::new(Mode::Ledger);
     let request = answer(&host.ask().await, true);
-    let mut deferred =
-        host.approvals.redeem(&ada(), &requests::request(&request)).await.unwrap().into_iter();
-    let Some(DeferredCall::Approved(call)) = deferred.next() else { panic!() };
+    let call = host.claim(&request).await;
     let other = tokio::spawn({
         let (host, request) = (host.clone(), request.clone());
         async move { host.outcome(&request).await }
@@ -736,14 +689,11 @@ async fn the_lease_of_a_claimed_call_is_renewed_while_the_host_holds_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_call_of_an_idempotent_tool_is_claimed_again_with_the_same_key() {
-    let definition = DefinitionDigest::new("delete_file", "Deletes a file.", &Json::null());
-    let tools = ToolList::new().with("delete_file", ToolInfo::new(definition).idempotent());
-    let host = Host::with_tools(Mode::Ledger, tools);
+    let host = Host::idempotent();
     let request = answer(&host.ask().await, true);
     let mut keys = BTreeSet::new();
     for _ in 0..3 {
-        let deferred = host.approvals.redeem(&ada(), &requests::request(&request)).await.unwrap();
-        let Some(DeferredCall::Approved(call)) = deferred.into_iter().next() else { panic!() };
+        let call = host.claim(&request).await;
         keys.insert(call.idempotency_key());
         drop(call);
         sleep(Duration::from_millis(1)).await;
@@ -756,8 +706,7 @@ async fn a_dropped_call_of_an_idempotent_tool_is_claimed_again_with_the_same_key
 async fn a_tool_that_panics_has_failed() {
     let host = Host::new(Mode::Ledger);
     let request = answer(&host.ask().await, true);
-    let deferred = host.approvals.redeem(&ada(), &requests::request(&request)).await.unwrap();
-    let Some(DeferredCall::Approved(call)) = deferred.into_iter().next() else { panic!() };
+    let call = host.claim(&request).await;
     let running = call.run(|_, _| async { if true { panic!("no disk") } else { Json::null() } });
     let settled = running.settled().await;
     let failed = ToolOutcome::Failed("The tool failed.".to_owned());
@@ -766,12 +715,11 @@ async fn a_tool_that_panics_has_failed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_without_an_answer_waits_and_an_approval_of_another_does_not_end_the_wait() {
-    for mode in MODES {
-        let host = Host::new(mode);
+    for (mode, host) in hosts() {
         let first = host.ask().await;
         let mut second = host.ask().await;
         second["toolCallId"] = json!("call-1-2");
-        let request = body("chat", &[&answered(&first, true), &second]);
+        let request = body([&answered(&first, true), &second]);
         let (_, results) = host.post(&ada(), &request).await;
         let pending: Vec<&str> =
             results.pending().iter().map(|call| call.tool_call_id.as_str()).collect();
@@ -783,10 +731,9 @@ async fn a_call_without_an_answer_waits_and_an_approval_of_another_does_not_end_
 /// The connection was lost after the preliminary output, and the page posts what it holds.
 #[tokio::test(start_paused = true)]
 async fn a_page_that_holds_a_preliminary_output_gets_the_outcome_and_the_call_does_not_run_again() {
-    for mode in MODES {
-        let host = Host::new(mode);
+    for (mode, host) in hosts() {
         let mut part = answered(&host.ask().await, true);
-        let request = body("chat", &[&part]);
+        let request = body([&part]);
         let mut running = host.start(&ada(), &request).await;
         let preliminary = AgentEvent::preliminary_output("call-1", Json::string("deleting"));
         assert_eq!(running.next_event().await, Some(preliminary));
@@ -794,7 +741,7 @@ async fn a_page_that_holds_a_preliminary_output_gets_the_outcome_and_the_call_do
         part["state"] = json!("output-available");
         part["preliminary"] = json!(true);
         part["output"] = json!("deleting");
-        let request = body("chat", &[&part]);
+        let request = body([&part]);
         // While the call is executed, and afterwards.
         for _ in 0..2 {
             let (_, results) = host.post(&ada(), &request).await;
@@ -821,7 +768,7 @@ async fn a_request_that_another_page_closed_never_reads_as_waiting() {
     for outcome in outcomes {
         let host = Host::new(Mode::Ledger);
         let part = host.ask().await;
-        let old_tab = body("chat", &[&part]);
+        let old_tab = body([&part]);
         let (events, results) = host.post(&ada(), &old_tab).await;
         assert_eq!((events.len(), results.pending().len()), (0, 1));
         let other_page = match outcome {
@@ -842,14 +789,12 @@ async fn a_request_that_another_page_closed_never_reads_as_waiting() {
 /// The claim was given up, and the page that approved the call sends its request again.
 #[tokio::test(start_paused = true)]
 async fn an_old_tab_does_not_keep_an_idempotent_tool_from_running_again() {
-    let definition = DefinitionDigest::new("delete_file", "Deletes a file.", &Json::null());
-    let tools = ToolList::new().with("delete_file", ToolInfo::new(definition).idempotent());
-    let host = Host::with_tools(Mode::Ledger, tools);
+    let host = Host::idempotent();
     let part = host.ask().await;
     let approval = answer(&part, true);
-    drop(host.approvals.redeem(&ada(), &request(&approval)).await.unwrap());
+    drop(host.redeem(&approval).await.unwrap());
     sleep(Duration::from_millis(1)).await;
-    let old_tab = with_new_message(body("chat", &[&part]));
+    let old_tab = with_new_message(body([&part]));
     let (_, results) = host.post(&ada(), &old_tab).await;
     assert_eq!(results.results()[0].outcome, DeferredOutcome::OutcomeUnknown);
     assert_eq!(host.effects(), 0);
@@ -861,7 +806,7 @@ async fn a_request_repeated_late_does_not_wait_for_a_call_of_a_newer_message() {
     let host = Host::new(Mode::Ledger);
     let request = answer(&host.ask().await, true);
     assert_eq!(host.outcome(&request).await, deleted());
-    let newer = body("chat", &[&host.ask().await]);
+    let newer = body([&host.ask().await]);
     let (_, results) = host.post(&ada(), &request).await;
     assert_eq!(results.results()[0].outcome, deleted());
     assert!(results.pending().is_empty(), "{results:?}");
@@ -871,8 +816,7 @@ async fn a_request_repeated_late_does_not_wait_for_a_call_of_a_newer_message() {
 
 #[tokio::test(start_paused = true)]
 async fn an_approval_that_arrives_with_a_newer_message_lapses() {
-    for mode in MODES {
-        let host = Host::new(mode);
+    for (mode, host) in hosts() {
         let request = with_new_message(answer(&host.ask().await, true));
         let (_, results) = host.post(&ada(), &request).await;
         let expected = match mode {
@@ -888,8 +832,7 @@ async fn an_approval_that_arrives_with_a_newer_message_lapses() {
 /// The client writes the response into another message, and throws if it refers to this call.
 #[tokio::test(start_paused = true)]
 async fn a_regeneration_after_an_approved_call_gives_its_result_to_the_model_only() {
-    for mode in MODES {
-        let host = Host::new(mode);
+    for (mode, host) in hosts() {
         let mut request = answer(&host.ask().await, true);
         request["trigger"] = json!("regenerate-message");
         request["messageId"] = Value::Null;
@@ -910,8 +853,7 @@ async fn a_regeneration_after_an_approved_call_gives_its_result_to_the_model_onl
 #[tokio::test(start_paused = true)]
 async fn an_approved_call_runs_once_wherever_the_request_that_runs_it_is_dropped() {
     for polls in 0..20 {
-        for mode in [Mode::Ledger, Mode::Guarded] {
-            let host = Host::new(mode);
+        for (mode, host) in recording_hosts() {
             let request = answer(&host.ask().await, true);
             {
                 let (user, chat) = (ada(), requests::request(&request));
@@ -948,11 +890,9 @@ async fn the_results_hold_the_outcomes_that_were_read_as_results() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_claimed_from_another_request_runs_without_a_reader() {
-    let definition = DefinitionDigest::new("delete_file", "Deletes a file.", &Json::null());
-    let tools = ToolList::new().with("delete_file", ToolInfo::new(definition).idempotent());
-    let host = Host::with_tools(Mode::Ledger, tools);
+    let host = Host::idempotent();
     let request = answer(&host.ask().await, true);
-    let first = host.approvals.redeem(&ada(), &requests::request(&request)).await.unwrap();
+    let first = host.redeem(&request).await.unwrap();
     let second = host.start(&ada(), &request).await;
     drop(first);
     sleep(Duration::from_secs(2)).await;
@@ -963,14 +903,13 @@ async fn a_call_that_is_claimed_from_another_request_runs_without_a_reader() {
 
 #[tokio::test]
 async fn an_output_that_the_client_sends_is_returned_as_unverified() {
-    for mode in MODES {
-        let host = Host::new(mode);
+    for (mode, host) in hosts() {
         let location = json!({"type": "tool-get_location", "toolCallId": "c1", "input": {},
                               "state": "output-available", "output": "Berlin"});
         let own = json!({"type": "tool-delete_file", "toolCallId": "c2", "input": {},
                          "state": "output-available", "output": "deleted"});
-        let request = body("chat", &[&location, &own]);
-        let deferred = host.approvals.redeem(&ada(), &requests::request(&request)).await.unwrap();
+        let request = body([&location, &own]);
+        let deferred = host.redeem(&request).await.unwrap();
         let [output] = deferred.unverified_outputs() else { panic!("{deferred:?}") };
         assert_eq!(output.tool_call_id.as_str(), "c1", "{mode:?}");
     }
@@ -990,7 +929,7 @@ async fn a_stateless_host_rejects_the_approvals_of_a_host_with_a_ledger() {
 #[tokio::test]
 async fn a_tool_that_is_not_in_the_list_is_refused_with_the_line_to_add() {
     let host = Host::new(Mode::Ledger);
-    let chat = host.approvals.for_chat(&ada(), &"chat".into());
+    let chat = adas_chat(&host.approvals);
     let (message, call, input) = ("m2".into(), "call-1".into(), Json::null());
     let asked = chat.request_approval(&message, &call, "transfer", &input, None);
     let error = asked.await.unwrap_err();
@@ -1003,7 +942,7 @@ async fn a_tool_that_is_not_in_the_list_is_refused_with_the_line_to_add() {
 #[tokio::test]
 async fn the_user_and_the_model_read_why_an_approval_could_not_be_requested() {
     let host = Host::new(Mode::Ledger);
-    let chat = host.approvals.for_chat(&ada(), &"chat".into());
+    let chat = adas_chat(&host.approvals);
     let call = ToolCall::new("call-1", "delete_file");
     let inexact = Json::parse(r#"{"inode": 9007199254740993}"#).unwrap();
     let asked = chat.request_approval_of(&call, &inexact).await;
@@ -1017,8 +956,8 @@ async fn the_user_and_the_model_read_why_an_approval_could_not_be_requested() {
 #[tokio::test(start_paused = true)]
 async fn a_request_whose_response_from_the_ledger_is_lost_is_not_pending() {
     let host = Host::new(Mode::Ledger);
-    let chat = host.approvals.for_chat(&ada(), &"chat".into());
-    host.ledger.loses_insertions.store(true, Ordering::SeqCst);
+    let chat = adas_chat(&host.approvals);
+    host.set(|faults| &faults.loses_insertions, true);
     let call = ToolCall::new("call-1", "delete_file");
     let asked = chat.request_approval_of(&call, &Json::null()).await;
     assert!(matches!(asked, AgentEvent::ToolFailed { .. }), "{asked:?}");

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use test_support::approvals::unanswered;
 use test_support::requests::{ada, respond};
 use ui_message_stream::approval::{
     DeferredOutcome, DeferredToolResults, IssuedApproval, ToolOutcome,
@@ -72,10 +73,8 @@ impl Chat {
         let (mut issued, mut parts) = (Vec::new(), Vec::new());
         for call in 0..calls {
             let issued_approval = bench.ask(&id(call), input(call)).await;
-            parts.push(json!({
-                "type": "tool-delete_file", "toolCallId": id(call), "input": input(call),
-                "state": "approval-requested", "approval": {"id": issued_approval.approval_id},
-            }));
+            let approval = &issued_approval.approval_id;
+            parts.push(unanswered("delete_file", &id(call), input(call), approval));
             issued.push(issued_approval);
         }
         Chat { bench, issued, parts, results: BTreeMap::new() }

@@ -1,32 +1,31 @@
 //! `Approvals` with a ledger in memory: requesting approval, and executing approved calls once.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use test_support::ledger_double::{Answer, Fault, LedgerDouble, Operation, RemoteLedger};
+use futures::FutureExt;
+use serde_json::json;
+use test_support::ledger_double::{Fault, LedgerDouble, Operation, RemoteLedger};
 use test_support::requests::ada;
 use ui_message_stream::Json;
 use ui_message_stream::approval::ApprovalLimits;
-use ui_message_stream::approval::store::{
-    InMemoryLedger, Inserted, LedgerStore, ListRecords, ListedRecords, PendingLimits, Snapshot,
-    update,
-};
+use ui_message_stream::approval::store::{InMemoryLedger, update};
 use ui_message_stream::approval::{
-    ApprovalDecision, ApprovalRecord, AuditEvent, AuditEventKind, CallToApprove, ClaimResult,
-    DeferredOutcome, DeferredToolResults, IssuedApproval, KeyRing, LeaseHolderId, PendingToolCall,
-    Principal, RecordId, RecordedDecision, RequestApprovalError, RevocationReason, ToolOutcome,
-    Transition, UnixMillis,
+    ApprovalDecision, AuditEvent, AuditEventKind, CallToApprove, ClaimResult, DeferredOutcome,
+    DeferredToolResults, IssuedApproval, KeyRing, LeaseHolderId, PendingToolCall, Principal,
+    RecordId, RecordedDecision, RequestApprovalError, RevocationReason, ToolOutcome, Transition,
+    UnixMillis,
 };
 
 use super::one_tool::{
-    AWAY, Bench, LEASE, Panics, RecordedAudit, Tool, body, body_with_new_message, call, unanswered,
+    AWAY, Bench, LEASE, Panics, RecordedAudit, Tool, body, body_with_new_message, call, notes,
+    unanswered,
 };
 
 #[tokio::test]
 async fn an_approved_call_runs_once_and_a_retry_gets_its_outcome() {
-    let bench = Bench::new();
-    let issued = bench.ask("call_1", notes()).await;
+    let (bench, issued) = Bench::asked().await;
     let answer = body(&[call("call_1", &issued, true)]);
     for attempt in 0..3 {
         let outcomes = bench.outcomes(&answer).await;
@@ -41,8 +40,7 @@ async fn an_approved_call_runs_once_and_a_retry_gets_its_outcome() {
 
 #[tokio::test]
 async fn a_denied_call_never_runs_and_a_later_approval_is_rejected() {
-    let bench = Bench::new();
-    let issued = bench.ask("call_1", notes()).await;
+    let (bench, issued) = Bench::asked().await;
     let denied = bench.outcomes(&body(&[call("call_1", &issued, false)])).await;
     assert_eq!(denied, [DeferredOutcome::Denied { reason: None }]);
     let approved_later = bench.outcomes(&body(&[call("call_1", &issued, true)])).await;
@@ -53,8 +51,7 @@ async fn a_denied_call_never_runs_and_a_later_approval_is_rejected() {
 #[tokio::test]
 async fn an_approval_and_a_denial_in_one_request_are_a_denial() {
     for answers in [[true, false], [false, true]] {
-        let bench = Bench::new();
-        let issued = bench.ask("call_1", notes()).await;
+        let (bench, issued) = Bench::asked().await;
         let decisions =
             answers.map(|approved| ApprovalDecision::new(issued.approval_id.clone(), approved));
         let groups = bench.approvals.group_by_message(&ada(), decisions.into()).await.unwrap();
@@ -98,8 +95,7 @@ async fn of_decisions_on_calls_with_one_id_each_counts() {
 
 #[tokio::test]
 async fn an_expired_approval_gives_the_outcome_expired() {
-    let bench = Bench::new();
-    let issued = bench.ask("call_1", notes()).await;
+    let (bench, issued) = Bench::asked().await;
     bench.wait(Duration::from_secs(60 * 60));
     let late = bench.outcomes(&body(&[call("call_1", &issued, true)])).await;
     assert_eq!(late, [DeferredOutcome::Expired]);
@@ -108,8 +104,7 @@ async fn an_expired_approval_gives_the_outcome_expired() {
 
 #[tokio::test]
 async fn an_approval_is_accepted_until_its_last_millisecond() {
-    let bench = Bench::new();
-    let issued = bench.ask("call_1", notes()).await;
+    let (bench, issued) = Bench::asked().await;
     bench.wait(Duration::from_millis(60 * 60 * 1000 - 1));
     bench.outcomes(&body(&[call("call_1", &issued, true)])).await;
     assert_eq!(bench.effects().len(), 1);
@@ -132,8 +127,7 @@ async fn an_approval_outlives_the_rotation_of_its_key_until_the_old_key_expires(
 
 #[tokio::test]
 async fn another_user_cannot_decide_unless_the_host_authorizes_it() {
-    let bench = Bench::new();
-    let issued = bench.ask("call_1", notes()).await;
+    let (bench, issued) = Bench::asked().await;
     let answer = body(&[call("call_1", &issued, true)]);
     let eve = bench.outcomes_for(&Principal::new("eve"), &answer).await;
     assert_eq!(eve, [DeferredOutcome::Rejected]);
@@ -144,10 +138,9 @@ async fn another_user_cannot_decide_unless_the_host_authorizes_it() {
 
 #[tokio::test]
 async fn a_request_in_another_users_chat_neither_lists_nor_supersedes_its_approvals() {
-    let bench = Bench::new();
-    let issued = bench.ask("call_1", notes()).await;
+    let (bench, issued) = Bench::asked().await;
     let eve = Principal::new("eve");
-    for body in [body(&[]), body_with_new_message(&[])] {
+    for body in [body(json!([])), body_with_new_message(&[])] {
         let (results, outcomes) = bench.settled(&eve, &body).await;
         assert!(results.is_empty() && outcomes.is_empty(), "{results:?}");
     }
@@ -347,8 +340,7 @@ async fn a_denial_does_not_start_another_attempt() {
 #[tokio::test]
 async fn an_approval_stays_pending_when_the_ledger_cannot_store_the_decision() {
     for approved in [true, false] {
-        let bench = Bench::new();
-        let issued = bench.ask("call_1", notes()).await;
+        let (bench, issued) = Bench::asked().await;
         let ledger = LedgerDouble::over(bench.ledger.clone(), |operation| match operation {
             Operation::Insert(_) | Operation::Replace(_) => Some(Fault::NotDone("disk full")),
             Operation::Load(_) | Operation::List => None,
@@ -405,8 +397,7 @@ async fn a_request_with_a_newer_message_fails_if_the_ledger_cannot_close_what_it
 
 #[tokio::test]
 async fn a_tool_that_panics_before_it_returns_a_future_has_failed() {
-    let bench = Bench::new();
-    let issued = bench.ask("call_1", notes()).await;
+    let (bench, issued) = Bench::asked().await;
     bench.tool(|tool| tool.panics = Some(Panics::WhenRun));
     let answer = body(&[call("call_1", &issued, true)]);
     for _ in 0..2 {
@@ -423,8 +414,7 @@ async fn a_tool_that_panics_before_it_returns_a_future_has_failed() {
 
 #[tokio::test]
 async fn a_panic_in_the_permission_check_leaves_the_approval_pending() {
-    let bench = Bench::new();
-    let issued = bench.ask("call_1", notes()).await;
+    let (bench, issued) = Bench::asked().await;
     bench.tool(|tool| tool.panics = Some(Panics::InPermissionCheck));
     let answer = body(&[call("call_1", &issued, true)]);
     let (results, outcomes) = bench.settled(&ada(), &answer).await;
@@ -445,8 +435,7 @@ async fn a_lease_of_zero_duration_does_not_panic() {
 
 #[tokio::test]
 async fn an_expired_approval_cannot_be_revoked() {
-    let bench = Bench::new();
-    let issued = bench.ask("call_1", notes()).await;
+    let (bench, issued) = Bench::asked().await;
     bench.wait(Duration::from_secs(60 * 60));
     assert!(!bench.approvals.revoke(issued.record).await.unwrap());
     let late = bench.outcomes(&body(&[call("call_1", &issued, true)])).await;
@@ -460,10 +449,15 @@ async fn a_decision_made_concurrently_elsewhere_is_returned() {
         (Elsewhere::Denies, DeferredOutcome::Denied { reason: Some("no".into()) }),
         (Elsewhere::Revokes, DeferredOutcome::Revoked),
     ] {
-        let bench = Bench::new();
-        let issued = bench.ask("call_1", notes()).await;
-        let ledger =
-            DecidedElsewhere { ledger: bench.ledger.clone(), id: issued.record, elsewhere };
+        let (bench, issued) = Bench::asked().await;
+        // As soon as the pending approvals were read.
+        let (store, has_listed) = (bench.ledger.clone(), AtomicBool::new(false));
+        let ledger = LedgerDouble::over(bench.ledger.clone(), move |operation| {
+            if has_listed.swap(matches!(operation, Operation::List), Ordering::SeqCst) {
+                decide_elsewhere(&store, issued.record, elsewhere);
+            }
+            None
+        });
         let bench = bench.with(|approvals| approvals.with_ledger(Arc::new(ledger)));
         let (results, outcomes) =
             bench.settled(&ada(), &body(&[unanswered("call_1", &issued)])).await;
@@ -486,14 +480,6 @@ async fn rejecting_one_of_two_calls_with_the_same_id_leaves_the_other_pending() 
     assert_eq!(pending, [&Some(second.approval_id)]);
 }
 
-/// A ledger in which another server decides as soon as the pending approvals were read.
-#[derive(Debug)]
-struct DecidedElsewhere {
-    ledger: Arc<InMemoryLedger>,
-    id: RecordId,
-    elsewhere: Elsewhere,
-}
-
 #[derive(Debug, Clone, Copy)]
 enum Elsewhere {
     Approves,
@@ -501,62 +487,28 @@ enum Elsewhere {
     Revokes,
 }
 
-impl LedgerStore for DecidedElsewhere {
-    fn insert_all<'a>(
-        &'a self,
-        records: &'a [ApprovalRecord],
-        limits: PendingLimits,
-    ) -> Answer<'a, Inserted> {
-        self.ledger.insert_all(records, limits)
-    }
-
-    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
-        self.ledger.load(ids)
-    }
-
-    fn read_list<'a>(&'a self, of: ListRecords<'a>) -> Answer<'a, ListedRecords> {
-        Box::pin(async move {
-            let read = self.ledger.read_list(of).await;
-            let decided = update(&*self.ledger, self.id, |record, now| {
-                let reason = Some("no".to_owned());
-                let decision = RecordedDecision {
-                    decided_by: ada(),
-                    decided_at: now,
-                    reason,
-                    changed_input: None,
-                };
-                let next = match self.elsewhere {
-                    Elsewhere::Approves => {
-                        let lease_holder = LeaseHolderId::from_bytes([9; 16]);
-                        let claimed = record.claim(&decision, lease_holder, LEASE);
-                        let ClaimResult::Granted(claim) = &claimed.output else { panic!() };
-                        claimed.next.unwrap().complete(claim, &done(), now).next
-                    }
-                    Elsewhere::Denies => record.deny(&decision).next,
-                    Elsewhere::Revokes => record.revoke(RevocationReason::ByHost, now).next,
-                };
-                Transition { output: (), next }
-            });
-            decided.await?;
-            read
-        })
-    }
-
-    fn compare_and_swap<'a>(
-        &'a self,
-        record: &'a ApprovalRecord,
-        revision: u64,
-    ) -> Answer<'a, bool> {
-        self.ledger.compare_and_swap(record, revision)
-    }
+/// Decides a request as another server does.
+fn decide_elsewhere(ledger: &InMemoryLedger, id: RecordId, elsewhere: Elsewhere) {
+    let decided = update(ledger, id, |record, now| {
+        let mut decision = RecordedDecision::new(ada(), now);
+        decision.reason = Some("no".to_owned());
+        let next = match elsewhere {
+            Elsewhere::Approves => {
+                let claimed = record.claim(&decision, LeaseHolderId::from_bytes([9; 16]), LEASE);
+                let ClaimResult::Granted(claim) = &claimed.output else { panic!() };
+                claimed.next.unwrap().complete(claim, &done(), now).next
+            }
+            Elsewhere::Denies => record.deny(&decision).next,
+            Elsewhere::Revokes => record.revoke(RevocationReason::ByHost, now).next,
+        };
+        Transition { output: (), next }
+    });
+    // The ledger is in memory, so nothing is waited for.
+    decided.now_or_never().unwrap().unwrap();
 }
 
 fn done() -> ToolOutcome {
     ToolOutcome::Output(Json::null())
-}
-
-fn notes() -> Value {
-    json!({"path": "notes.txt"})
 }
 
 /// The names of the audit events of an approval.

@@ -133,7 +133,7 @@ async fn open_approvals_stay_pending_although_the_audit_sink_panics() {
     let second = bench.ask("call_2", secret()).await;
     bench.wait(Duration::from_secs(45 * 60));
     let calls = [unanswered("call_1", &first), unanswered("call_2", &second)];
-    let (results, _) = bench.settled(&ada(), body(&calls)).await;
+    let (results, _) = bench.settled(&ada(), &body(&calls)).await;
     let pending = results.pending().iter().map(|call| call.tool_call_id.as_str());
     assert_eq!(pending.collect::<Vec<_>>(), ["call_1", "call_2"]);
 }

@@ -7,24 +7,21 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
+use test_support::approvals;
 use test_support::requests::{ada, request};
 use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore, RedeemError};
 use ui_message_stream::approval::{
     ApprovalRecord, Approvals, AuditEventKind, ChangedInput, DeferredCall, DeferredOutcome,
     DefinitionDigest, EditableInput, EmptyToolbox, IssuedApproval, KeyRing, Principal,
-    RejectionReason, ResumePlan, ToolInfo, ToolList, ToolOutcome, Toolbox, UnixMillis,
+    RejectionReason, ToolInfo, ToolList, ToolOutcome, Toolbox, UnixMillis,
 };
 use ui_message_stream::model::ToModelMessages;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest, Json, Translator};
 
-use super::one_tool::{Bench, Effects, LEASE, body, body_with_new_message, call};
+use super::one_tool::{Bench, Effects, LEASE, body, body_with_new_message, call, notes, plan_of};
 
 const STORED: &str = r#"{"path":"notes.txt"}"#;
-
-fn stored() -> Value {
-    json!({"path": "notes.txt"})
-}
 
 /// A bench whose tool is editable in these ways.
 fn bench(editable: EditableInput) -> Bench {
@@ -61,7 +58,7 @@ fn executed(input: &Value) -> DeferredOutcome {
 #[tokio::test]
 async fn the_tool_runs_with_the_changed_input_and_the_ledger_keeps_both() {
     let bench = bench(only_path());
-    let issued = bench.ask("call_1", stored()).await;
+    let issued = bench.ask("call_1", notes()).await;
     let descriptor: Value = issued.descriptor.decode().unwrap();
     assert_eq!(descriptor["editable"], json!(["path"]));
     let changed = json!({"path": "draft.md"});
@@ -83,10 +80,10 @@ async fn the_tool_runs_with_the_changed_input_and_the_ledger_keeps_both() {
 #[tokio::test]
 async fn the_first_outcome_stands_whatever_a_repetition_sends() {
     let bench = bench(EditableInput::Everything);
-    let issued = bench.ask("call_1", stored()).await;
+    let issued = bench.ask("call_1", notes()).await;
     let first = json!({"path": "draft.md"});
     bench.outcomes(&approval(&issued, &first)).await;
-    for repeated in [json!({"path": "third.md"}), stored(), json!({"path": 7}), json!(null)] {
+    for repeated in [json!({"path": "third.md"}), notes(), json!({"path": 7}), json!(null)] {
         let outcomes = bench.outcomes(&approval(&issued, &repeated)).await;
         assert_eq!(outcomes, [executed(&first)], "{repeated}");
         let chat = request(&approval(&issued, &repeated));
@@ -111,7 +108,7 @@ async fn a_change_that_is_not_accepted_runs_nothing_and_the_request_stays_open()
     for (editable, changed, problem) in cases {
         let bench = bench(editable);
         bench.tool(|tool| tool.forbidden = Some(Json::parse(r#"{"path":"/etc"}"#).unwrap()));
-        let issued = bench.ask("call_1", stored()).await;
+        let issued = bench.ask("call_1", notes()).await;
         let body = approval(&issued, &changed);
         let expected = format!("the changed input for `delete_file`: {problem}");
         assert_eq!(refusal(&bench, &body).await, expected);
@@ -123,7 +120,7 @@ async fn a_change_that_is_not_accepted_runs_nothing_and_the_request_stays_open()
         assert_eq!(last, AuditEventKind::Rejected { cause }, "{changed}");
         assert!(bench.effects().is_empty(), "{changed}");
         // The input that the user was asked about can still run.
-        bench.outcomes(&approval(&issued, &stored())).await;
+        bench.outcomes(&approval(&issued, &notes())).await;
         assert_eq!(bench.effects(), [STORED], "{changed}");
     }
 }
@@ -131,8 +128,7 @@ async fn a_change_that_is_not_accepted_runs_nothing_and_the_request_stays_open()
 #[tokio::test]
 async fn an_input_of_somebody_else_or_for_another_request_does_not_count() {
     let bench = bench(EditableInput::Everything);
-    let (issued, other) =
-        (bench.ask("call_1", stored()).await, bench.ask("call_2", stored()).await);
+    let (issued, other) = (bench.ask("call_1", notes()).await, bench.ask("call_2", notes()).await);
     let changed = json!({"path": "draft.md"});
     let (eve, answer) = (Principal::new("eve"), approval(&issued, &changed));
     assert_eq!(bench.outcomes_in_adas_chat(&eve, &answer).await, [DeferredOutcome::Rejected]);
@@ -160,7 +156,7 @@ async fn a_changed_input_that_comes_too_late_runs_nothing() {
     let expected = [DeferredOutcome::Expired, DeferredOutcome::Revoked, DeferredOutcome::Lapsed];
     for (what, expected) in expected.into_iter().enumerate() {
         let bench = bench(EditableInput::Everything);
-        let issued = bench.ask("call_1", stored()).await;
+        let issued = bench.ask("call_1", notes()).await;
         late(&bench, what);
         let mut body = approval(&issued, &changed);
         if what == 2 {
@@ -176,7 +172,7 @@ async fn a_changed_input_that_comes_too_late_runs_nothing() {
 #[tokio::test]
 async fn a_tool_that_is_not_editable_any_more_accepts_no_change() {
     let bench = bench(EditableInput::Everything);
-    let issued = bench.ask("call_1", stored()).await;
+    let issued = bench.ask("call_1", notes()).await;
     bench.tool(|tool| tool.editable = EditableInput::Nothing);
     let body = approval(&issued, &json!({"path": "draft.md"}));
     assert!(refusal(&bench, &body).await.ends_with("the input cannot be changed"));
@@ -205,11 +201,7 @@ async fn an_adapter_lets_an_approver_lower_an_amount_and_not_raise_it() {
     let tools = tools.editable("transfer", amount, only_lower);
     let ledger = Arc::new(InMemoryLedger::new());
     let approvals = Approvals::new(tools).with_ledger(ledger.clone());
-    let chat = approvals.for_chat(&ada(), &"chat".into());
-    let input = Json::parse(r#"{"amount":80}"#).unwrap();
-    let issued =
-        chat.request_approval(&"m2".into(), &"call_1".into(), "transfer", &input, None).await;
-    let issued = issued.unwrap();
+    let issued = approvals::ask(&approvals, "call_1", "transfer", json!({"amount": 80})).await;
     let body = |shown: u64, changed: u64| {
         let mut body = approval(&issued, &json!({ "amount": changed }));
         let parts = body["messages"][1]["parts"].as_array_mut().unwrap();
@@ -224,9 +216,8 @@ async fn an_adapter_lets_an_approver_lower_an_amount_and_not_raise_it() {
         assert_eq!(error, "the changed input for `transfer`: amount: may be lowered, not raised");
         // A host that does not check it first.
         let chat = request(&body);
-        let plan = ResumePlan::new(chat.messages(), chat.continued_message());
-        let plan = plan.with_changed_inputs(chat.approval_inputs());
-        let mut calls = approvals.for_chat(&ada(), chat.id()).resolve(plan, &[]).await.unwrap();
+        let chat_approvals = approvals.for_chat(&ada(), chat.id());
+        let mut calls = chat_approvals.resolve(plan_of(&chat), &[]).await.unwrap();
         assert_eq!(calls.next().await.unwrap().outcome, DeferredOutcome::Rejected);
         let record = ledger.load(&[issued.record]).await.unwrap().records.remove(0).record;
         assert!(record.is_pending());
@@ -248,7 +239,7 @@ async fn a_toolbox_permits_a_change_by_both_inputs() {
     bench.tool(|tool| {
         tool.permits_change = |input| input.changed.as_str().len() < input.original.as_str().len();
     });
-    let issued = bench.ask("call_1", stored()).await;
+    let issued = bench.ask("call_1", notes()).await;
     let longer = approval(&issued, &json!({"path": "private.txt"}));
     let expected = "the changed input for `delete_file`: the tool may not run with this input";
     assert_eq!(refusal(&bench, &longer).await, expected);
@@ -263,7 +254,7 @@ async fn a_further_attempt_is_permitted_by_the_input_that_it_runs_with() {
     for (forbidden, expected) in [(r#"{"path":"draft.md"}"#, None), (STORED, Some("draft.md"))] {
         let bench = bench(only_path());
         bench.tool(|tool| tool.is_idempotent = true);
-        let issued = bench.ask("call_1", stored()).await;
+        let issued = bench.ask("call_1", notes()).await;
         let changed = Json::parse(r#"{"path":"draft.md"}"#).unwrap();
         bench.claim_changed_and_vanish(&issued, Some(changed)).await;
         bench.wait(LEASE);
@@ -280,11 +271,7 @@ async fn an_adapter_streams_the_changed_input_before_the_output_and_the_model_re
     let tools = ToolList::new().tool("delete_file", "Deletes.", &Json::no_schema());
     let tools = tools.editable("delete_file", only_path(), |_| Ok(()));
     let approvals = Approvals::new(tools);
-    let chat = approvals.for_chat(&ada(), &"chat".into());
-    let input = Json::parse(STORED).unwrap();
-    let issued =
-        chat.request_approval(&"m2".into(), &"call_1".into(), "delete_file", &input, None).await;
-    let issued = issued.unwrap();
+    let issued = approvals::ask(&approvals, "call_1", "delete_file", notes()).await;
     let chat = request(&approval(&issued, &json!({"path": "draft.md"})));
     let user = ada();
     let running = approvals.run(&user, &chat, |call, progress| async move {
@@ -329,9 +316,7 @@ async fn an_input_that_was_changed_to_null_is_not_the_original_one_after_a_crash
     let now = UnixMillis(1_000_000_000_000);
     let ledger = Arc::new(InMemoryLedger::with_test_clock(now));
     let approvals = Approvals::new(tools).with_ledger(ledger.clone());
-    let chat = approvals.for_chat(&ada(), &"chat".into());
-    let (message, call_id, input) = ("m2".into(), "call_1".into(), Json::string("original"));
-    let issued = chat.request_approval(&message, &call_id, "set", &input, None).await.unwrap();
+    let issued = approvals::ask(&approvals, "call_1", "set", "original").await;
     let mut body = approval(&issued, &Value::Null);
     body["messages"][1]["parts"][0]["type"] = json!("tool-set");
     body["messages"][1]["parts"][0]["input"] = json!("original");
@@ -362,9 +347,7 @@ async fn a_tool_list_without_a_check_accepts_no_change() {
     let digest = DefinitionDigest::new("send", "", &Json::null());
     let info = ToolInfo::new(digest).editable(EditableInput::Everything);
     let approvals = Approvals::new(ToolList::new().with("send", info));
-    let chat = approvals.for_chat(&ada(), &"chat".into());
-    let (message, call_id, input) = ("m2".into(), "call_1".into(), Json::null());
-    let issued = chat.request_approval(&message, &call_id, "send", &input, None).await.unwrap();
+    let issued = approvals::ask(&approvals, "call_1", "send", ()).await;
     let mut body = approval(&issued, &json!({"to": "eve"}));
     body["messages"][1]["parts"][0]["type"] = json!("tool-send");
     body["messages"][1]["parts"][0]["input"] = Value::Null;
@@ -458,7 +441,7 @@ fn only_an_input_that_a_permitted_person_has_sent_runs_and_only_once() {
         runtime.block_on(async {
             let bench = bench(only_path());
             bench.tool(|tool| tool.forbidden = Some(Json::parse(r#"{"path":"/etc"}"#).unwrap()));
-            let issued = bench.ask("call_1", stored()).await;
+            let issued = bench.ask("call_1", notes()).await;
             let expected = run(&bench, &issued, &steps).await;
             prop_assert_eq!(bench.effects(), Vec::from_iter(expected));
             Ok(())

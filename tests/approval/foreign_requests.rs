@@ -4,23 +4,18 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use test_support::requests::ada;
+use test_support::requests::{ada, request};
+use ui_message_stream::Json;
 use ui_message_stream::approval::store::RedeemError;
 use ui_message_stream::approval::{
     ApprovalDecision, ChatApprovals, DeferredOutcome, EditableInput, IssuedApproval, KeyRing,
-    KeyRingError, Principal, ResolvedRequest, ResumePlan, UnixMillis,
+    KeyRingError, Principal, ResolvedRequest, UnixMillis,
 };
-use ui_message_stream::request::Limits;
-use ui_message_stream::{ChatRequest, Json};
 
-use super::one_tool::{Bench, body, body_with_new_message, call};
+use super::one_tool::{Bench, body, body_with_new_message, call, notes, plan_of};
 
 fn bob() -> Principal {
     Principal::new("bob")
-}
-
-fn notes() -> Value {
-    json!({"path": "notes.txt"})
 }
 
 /// Requests an approval in another chat or message of ada.
@@ -33,8 +28,7 @@ async fn ask_in(bench: &Bench, chat: &str, message: &str) -> IssuedApproval {
 
 #[tokio::test]
 async fn the_outcome_of_a_request_is_known_in_its_own_chat_alone() {
-    let bench = Bench::new();
-    let issued = bench.ask("call_1", notes()).await;
+    let (bench, issued) = Bench::asked().await;
     bench.outcomes(&body(&[call("call_1", &issued, false)])).await;
     let ids = [issued.approval_id.clone()];
     let known = async |chat: ChatApprovals| {
@@ -59,10 +53,8 @@ async fn checked(
     id: &IssuedApproval,
 ) -> Result<(), RedeemError> {
     body["approvalInputs"] = json!({ id.approval_id.as_str(): {"path": 1} });
-    let chat = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
-    let plan = ResumePlan::new(chat.messages(), chat.continued_message());
-    let plan = plan.with_changed_inputs(chat.approval_inputs());
-    bench.approvals.for_chat(principal, chat.id()).check_changed_inputs(&plan).await
+    let chat = request(&body);
+    bench.approvals.for_chat(principal, chat.id()).check_changed_inputs(&plan_of(&chat)).await
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! An approval that reaches the server with or after a newer message of the user, and approval
 //! requests that the user left unanswered when the message was sent.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use test_support::requests::ada;
 use ui_message_stream::UserText;
 use ui_message_stream::approval::store::LedgerStore;
@@ -10,14 +10,10 @@ use ui_message_stream::approval::{
     IssuedApproval, OnNewMessage, Principal, RecordedDecision, RejectionReason,
 };
 
-use super::one_tool::{Bench, body, body_with_new_message, call, unanswered};
+use super::one_tool::{Bench, body, body_with_new_message, call, notes, unanswered};
 
 async fn state(bench: &Bench, issued: &IssuedApproval) -> ApprovalState {
     bench.ledger.load(&[issued.record]).await.unwrap().records[0].record.state.clone()
-}
-
-fn notes() -> Value {
-    json!({"path": "notes.txt"})
 }
 
 /// Sets the policy of all tools and, if there is one, of the tool.
@@ -29,8 +25,7 @@ fn bench(of_all: OnNewMessage, of_tool: Option<OnNewMessage>) -> Bench {
 
 #[tokio::test]
 async fn an_approval_that_arrives_with_a_newer_message_lapses_and_never_runs() {
-    let bench = Bench::new();
-    let issued = bench.ask("call_1", notes()).await;
+    let (bench, issued) = Bench::asked().await;
     let approved = [call("call_1", &issued, true)];
     let with_new_message = body_with_new_message(&approved);
     assert_eq!(bench.outcomes(&with_new_message).await, [DeferredOutcome::Lapsed]);
@@ -46,10 +41,9 @@ async fn an_approval_that_arrives_with_a_newer_message_lapses_and_never_runs() {
 
 #[tokio::test]
 async fn an_approval_that_arrives_after_a_newer_message_does_not_run() {
-    let bench = Bench::new();
-    let issued = bench.ask("call_1", notes()).await;
+    let (bench, issued) = Bench::asked().await;
     let (results, outcomes) =
-        bench.settled(&ada(), body_with_new_message(&[unanswered("call_1", &issued)])).await;
+        bench.settled(&ada(), &body_with_new_message(&[unanswered("call_1", &issued)])).await;
     assert!(outcomes.is_empty() && results.pending().is_empty(), "{results:?}");
     assert_eq!(results.superseded().len(), 1);
     assert!(matches!(state(&bench, &issued).await, ApprovalState::Superseded { .. }));
@@ -62,16 +56,14 @@ async fn an_approval_that_arrives_after_a_newer_message_does_not_run() {
 
 #[tokio::test]
 async fn a_denial_that_arrives_with_a_newer_message_is_a_denial() {
-    let bench = Bench::new();
-    let issued = bench.ask("call_1", notes()).await;
+    let (bench, issued) = Bench::asked().await;
     let denied = body_with_new_message(&[call("call_1", &issued, false)]);
     assert_eq!(bench.outcomes(&denied).await, [DeferredOutcome::Denied { reason: None }]);
 }
 
 #[tokio::test]
 async fn a_call_that_ran_before_the_newer_message_keeps_its_outcome() {
-    let bench = Bench::new();
-    let issued = bench.ask("call_1", notes()).await;
+    let (bench, issued) = Bench::asked().await;
     let approved = [call("call_1", &issued, true)];
     bench.outcomes(&body(&approved)).await;
     bench.outcomes(&body_with_new_message(&approved)).await;
@@ -96,7 +88,7 @@ async fn the_policy_of_a_tool_overrides_that_of_all_tools() {
 
         let issued = bench.ask("call_2", notes()).await;
         let (results, _) =
-            bench.settled(&ada(), body_with_new_message(&[unanswered("call_2", &issued)])).await;
+            bench.settled(&ada(), &body_with_new_message(&[unanswered("call_2", &issued)])).await;
         assert_eq!(bench.is_pending(&issued).await, runs, "{case}");
         let (pending, superseded) = (results.pending().len(), results.superseded().len());
         assert_eq!((pending, superseded), if runs { (1, 0) } else { (0, 1) }, "{case}");
@@ -122,7 +114,7 @@ async fn a_newer_message_denies_a_request_if_the_policy_says_so_with_or_without_
                 // A page that shows an approval does not accept a denial.
                 true => (call("call_1", &issued, true), DeferredOutcome::Rejected, 1),
             };
-            let (results, outcomes) = bench.settled(&ada(), body_with_new_message(&[sent])).await;
+            let (results, outcomes) = bench.settled(&ada(), &body_with_new_message(&[sent])).await;
             assert_eq!(outcomes, [outcome]);
             assert!(results.pending().is_empty() && results.superseded().is_empty());
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use test_support::approvals;
 use test_support::requests::ada;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -13,7 +14,7 @@ use ui_message_stream::approval::{
     ApprovalDecision, ApprovalNotice, ApprovalRecord, Approvals, IssuedApproval, KeyRing,
     LeaseHolderId, Notifier, RecordedDecision, Transition, UnixMillis,
 };
-use ui_message_stream::{BoxError, BoxFuture, Json};
+use ui_message_stream::{BoxError, BoxFuture};
 
 use super::one_tool::Effects;
 
@@ -110,9 +111,7 @@ fn approvals(told: &Told) -> Approvals {
 }
 
 async fn ask(approvals: &Approvals) -> IssuedApproval {
-    let chat = approvals.for_chat(&ada(), &"chat".into());
-    let input = Json::parse("{}").unwrap();
-    chat.request_approval(&"m".into(), &"call".into(), "delete_file", &input, None).await.unwrap()
+    approvals::ask(approvals, "call", "delete_file", json!({})).await
 }
 
 async fn answer(approvals: &Approvals, issued: &IssuedApproval, approved: bool) {

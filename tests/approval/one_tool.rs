@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use test_support::requests::{ada, user_message};
+pub(crate) use test_support::approvals::body;
+use test_support::approvals::{self, answered, with_new_message};
+use test_support::requests::{ada, request};
 use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore, LedgerStoreError, update};
 use ui_message_stream::approval::{
     Approvals, ApprovedCall, AuditEvent, AuditSink, ChangedInput, Claim, ClaimResult,
@@ -13,7 +15,6 @@ use ui_message_stream::approval::{
     LeaseHolderId, OnNewMessage, Principal, Progress, RecordId, RecordedDecision, ResumePlan,
     RunningCalls, ToolInfo, ToolOutcome, Toolbox, UnixMillis,
 };
-use ui_message_stream::request::Limits;
 use ui_message_stream::{BoxFuture, ChatRequest, Json};
 
 /// A tool that records the inputs that it ran with.
@@ -151,12 +152,14 @@ impl Bench {
     }
 
     pub(crate) async fn ask(&self, tool_call_id: &str, input: impl Serialize) -> IssuedApproval {
-        let chat = self.approvals.for_chat(&ada(), &"chat".into());
-        let input = Json::from_serialize(&input).unwrap();
-        let issued = chat
-            .request_approval(&"m2".into(), &tool_call_id.into(), "delete_file", &input, None)
-            .await;
-        issued.unwrap()
+        approvals::ask(&self.approvals, tool_call_id, "delete_file", input).await
+    }
+
+    /// Creates a bench with an open request of the call `call_1`.
+    pub(crate) async fn asked() -> (Self, IssuedApproval) {
+        let bench = Self::new();
+        let issued = bench.ask("call_1", notes()).await;
+        (bench, issued)
     }
 
     /// Claims a call for a process that then disappears.
@@ -205,7 +208,7 @@ impl Bench {
     pub(crate) async fn settled(
         &self,
         principal: &Principal,
-        body: impl ToString,
+        body: &Value,
     ) -> (DeferredToolResults, Vec<DeferredOutcome>) {
         self.resolve(principal, principal, body).await
     }
@@ -220,10 +223,7 @@ impl Bench {
     }
 
     /// Resolves a request of ada with a ledger that may fail.
-    pub(crate) async fn try_resolve(
-        &self,
-        body: impl ToString,
-    ) -> Result<RunningCalls, LedgerStoreError> {
+    pub(crate) async fn try_resolve(&self, body: &Value) -> Result<RunningCalls, LedgerStoreError> {
         self.begin(&ada(), &ada(), body).await
     }
 
@@ -231,12 +231,10 @@ impl Bench {
         &self,
         principal: &Principal,
         owner: &Principal,
-        body: impl ToString,
+        body: &Value,
     ) -> Result<RunningCalls, LedgerStoreError> {
-        let body = body.to_string();
-        let chat = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
-        let plan = ResumePlan::new(chat.messages(), chat.continued_message());
-        let plan = plan.with_changed_inputs(chat.approval_inputs());
+        let chat = request(body);
+        let plan = plan_of(&chat);
         let approvals = self.approvals.for_chat(principal, chat.id()).on_behalf_of(owner);
         approvals.resolve(plan, &[]).await
     }
@@ -245,7 +243,7 @@ impl Bench {
         &self,
         principal: &Principal,
         owner: &Principal,
-        body: impl ToString,
+        body: &Value,
     ) -> (DeferredToolResults, Vec<DeferredOutcome>) {
         let mut resolved = self.begin(principal, owner, body).await.unwrap();
         let mut outcomes = Vec::new();
@@ -284,35 +282,31 @@ impl Bench {
     }
 }
 
+/// The resume plan of a request, with the inputs that the approver has changed.
+pub(crate) fn plan_of(chat: &ChatRequest) -> ResumePlan {
+    ResumePlan::new(chat.messages(), chat.continued_message())
+        .with_changed_inputs(chat.approval_inputs())
+}
+
 /// How long the lease of a claim lasts.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
-/// A request whose last message holds these calls.
-pub(crate) fn body(calls: &[Value]) -> Value {
-    json!({"id": "chat", "messageId": "m2", "trigger": "submit-message", "messages": [
-        user_message("m1", "Delete my notes"),
-        {"id": "m2", "role": "assistant", "parts": calls},
-    ]})
-}
-
 /// A request in which the user sent a new message after these calls.
 pub(crate) fn body_with_new_message(calls: &[Value]) -> Value {
-    json!({"id": "chat", "trigger": "submit-message", "messages": [
-        user_message("m1", "Delete my notes"),
-        {"id": "m2", "role": "assistant", "parts": calls},
-        user_message("m3", "Never mind"),
-    ]})
+    with_new_message(body(calls))
 }
 
 /// A call of `delete_file` with the user's decision.
 pub(crate) fn call(tool_call_id: &str, issued: &IssuedApproval, approved: bool) -> Value {
-    json!({"type": "tool-delete_file", "toolCallId": tool_call_id, "state": "approval-responded",
-           "input": {"path": "notes.txt"},
-           "approval": {"id": issued.approval_id, "approved": approved}})
+    answered(&unanswered(tool_call_id, issued), approved)
 }
 
 /// A call of `delete_file` that waits for the user's decision.
 pub(crate) fn unanswered(tool_call_id: &str, issued: &IssuedApproval) -> Value {
-    json!({"type": "tool-delete_file", "toolCallId": tool_call_id, "state": "approval-requested",
-           "input": {"path": "notes.txt"}, "approval": {"id": issued.approval_id}})
+    approvals::unanswered("delete_file", tool_call_id, notes(), &issued.approval_id)
+}
+
+/// The input of most calls.
+pub(crate) fn notes() -> Value {
+    json!({"path": "notes.txt"})
 }

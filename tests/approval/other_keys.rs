@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use test_support::approvals;
 use test_support::requests::{ada, request};
 use test_support::secret;
-use test_support::thread_subscriber::{CapturedLog, subscribe};
+use test_support::thread_subscriber::{CapturedLog, captured};
 use tracing::subscriber::DefaultGuard;
 use ui_message_stream::Json;
 use ui_message_stream::approval::store::InMemoryLedger;
@@ -15,7 +16,7 @@ use ui_message_stream::approval::{
     ApprovalDecision, Approvals, DeferredOutcome, IssuedApproval, KeyRing, ToolList, UnixMillis,
 };
 
-use super::one_tool::{body, call};
+use super::one_tool::{body, call, notes};
 
 const NOW: UnixMillis = UnixMillis(1_000_000_000_000);
 
@@ -30,11 +31,7 @@ fn with_keys(ledger: &Arc<InMemoryLedger>, keys: KeyRing) -> Approvals {
 }
 
 async fn ask(server: &Approvals) -> IssuedApproval {
-    let chat = server.for_chat(&ada(), &"chat".into());
-    let input = Json::parse(r#"{"path":"notes.txt"}"#).unwrap();
-    let issued =
-        chat.request_approval(&"m2".into(), &"call_1".into(), "delete_file", &input, None).await;
-    issued.unwrap()
+    approvals::ask(server, "call_1", "delete_file", notes()).await
 }
 
 /// Answers in a history, as `useChat` does.
@@ -58,9 +55,7 @@ struct Log {
 
 impl Log {
     fn new() -> Self {
-        let log = CapturedLog::default();
-        let subscriber = tracing_subscriber::fmt().with_writer(log.writer()).with_ansi(false);
-        let _guard = subscribe(subscriber.finish());
+        let (log, _guard) = captured();
         Log { log, _guard }
     }
 

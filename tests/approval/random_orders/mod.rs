@@ -13,16 +13,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use test_support::requests::request;
 use test_support::rng::{Dice, Shown, setting};
 use tokio::time::sleep;
+use ui_message_stream::Json;
 use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore, RedeemError};
 use ui_message_stream::approval::{
     ApprovalDecision, ApprovalRecord, ApprovalStatus, IssuedApproval, Principal, RunningCalls,
     Toolbox, UnixMillis,
 };
 use ui_message_stream::id::ApprovalId;
-use ui_message_stream::request::Limits;
-use ui_message_stream::{ChatRequest, Json};
 
 use model::{
     Answer, Editable, First, Forgery, INPUTS, Input, LEASE, Model, PRINCIPALS, Post, Request,
@@ -154,8 +154,7 @@ impl World {
         post: &Post,
         server: usize,
     ) -> Result<Vec<RunningCalls>, RedeemError> {
-        let body = self.history(post).to_string();
-        let chat = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+        let chat = request(&self.history(post));
         let (Server { approvals, tools, .. }, user) = (&self.servers[server], principal(post.by));
         if post.gives_up {
             drop(approvals.redeem(&user, &chat).await?);
