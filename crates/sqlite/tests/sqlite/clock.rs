@@ -37,8 +37,7 @@ async fn a_clock_that_was_set_back_by_more_than_a_minute_is_followed() {
 
 #[tokio::test]
 async fn a_list_from_now_on_begins_after_the_time_that_is_returned_with_it() {
-    let folder = Folder::new();
-    let store = folder.open_at(50).await;
+    let (_folder, store) = Folder::with_store_at(50).await;
     let expiring = |number: u8, time| {
         let mut record = contention::record(RecordId::from_bytes([number; 16]));
         record.expires_at = at(time);

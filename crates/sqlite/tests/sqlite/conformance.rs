@@ -12,8 +12,7 @@ use crate::folder::Folder;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn logs_in_sqlite_pass_the_conformance_suite() {
-    let folder = Folder::new();
-    let store = folder.open().await;
+    let (folder, store) = Folder::with_store().await;
     let cases = log_conformance::check(async || store.clone()).await;
     say(&format!("conformance of logs in SQLite: {cases} cases"));
     assert_eq!(log_conformance::check(async || folder.open().await).await, cases);
@@ -21,8 +20,7 @@ async fn logs_in_sqlite_pass_the_conformance_suite() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_ledger_in_sqlite_passes_the_conformance_suite() {
-    let folder = Folder::new();
-    let store = folder.open().await;
+    let (folder, store) = Folder::with_store().await;
     let cases = conformance::check(async || store.clone()).await;
     say(&format!("conformance of the ledger in SQLite: {cases} cases"));
     assert_eq!(conformance::check(async || folder.open().await).await, cases);

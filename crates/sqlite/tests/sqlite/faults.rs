@@ -109,8 +109,7 @@ async fn a_store_with_the_longest_busy_timeout_is_opened_and_written() {
 
 #[tokio::test]
 async fn operations_of_callers_that_went_away_take_place_as_a_whole_or_not_at_all() {
-    let folder = Folder::new();
-    let store = folder.open().await;
+    let (folder, store) = Folder::with_store().await;
     let ada = Principal::new("ada");
     // More than the queues hold.
     for number in 0..300 {
@@ -132,8 +131,7 @@ async fn operations_of_callers_that_went_away_take_place_as_a_whole_or_not_at_al
 
 #[tokio::test]
 async fn a_store_of_which_all_clones_were_dropped_closes_the_file() {
-    let folder = Folder::new();
-    let store = folder.open().await;
+    let (folder, store) = Folder::with_store().await;
     let clone = store.clone();
     store.ping().await.unwrap();
     drop(store);

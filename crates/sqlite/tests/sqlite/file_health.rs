@@ -32,8 +32,7 @@ async fn copy_holds(folder: &Folder, id: &str) -> bool {
 
 #[tokio::test]
 async fn after_a_checkpoint_a_copy_of_the_file_alone_holds_everything() {
-    let folder = Folder::new();
-    let store = folder.open().await;
+    let (folder, store) = Folder::with_store().await;
     save_chat(&store, "chat").await;
     assert!(!copy_holds(&folder, "chat").await);
     store.checkpoint().await.unwrap();
@@ -43,8 +42,7 @@ async fn after_a_checkpoint_a_copy_of_the_file_alone_holds_everything() {
 
 #[tokio::test]
 async fn an_idle_store_moves_its_log_into_the_file() {
-    let folder = Folder::new();
-    let store = folder.open().await;
+    let (folder, store) = Folder::with_store().await;
     save_chat(&store, "chat").await;
     test_support::eventually(async || fs::metadata(wal(&folder)).unwrap().len() == 0).await;
     assert!(copy_holds(&folder, "chat").await);
@@ -67,8 +65,7 @@ async fn a_checkpoint_fails_while_another_process_writes() {
 async fn a_file_that_was_removed_or_replaced_while_it_was_open_is_not_written() {
     for suffix in ["db", "db-wal"] {
         for is_replaced in [false, true] {
-            let folder = Folder::new();
-            let store = folder.open().await;
+            let (folder, store) = Folder::with_store().await;
             save_chat(&store, "chat").await;
             store.ping().await.unwrap();
             let file = folder.file().with_extension(suffix);
@@ -104,8 +101,7 @@ async fn a_file_that_was_damaged_while_it_was_open_is_not_ready() {
     };
     // `None` empties the file. The first page names the tables.
     for garbage_from in [Some(0), Some(4096), None] {
-        let folder = Folder::new();
-        let store = folder.open().await;
+        let (folder, store) = Folder::with_store().await;
         save_chat(&store, "chat").await;
         store.checkpoint().await.unwrap();
         store.ping().await.unwrap();

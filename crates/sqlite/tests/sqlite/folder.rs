@@ -21,6 +21,20 @@ impl Folder {
         Folder(folder)
     }
 
+    /// Creates a folder and opens the store in it.
+    pub(crate) async fn with_store() -> (Self, SqliteStore) {
+        let folder = Self::new();
+        let store = folder.open().await;
+        (folder, store)
+    }
+
+    /// Creates a folder and opens the store in it, with a clock that stands at this second.
+    pub(crate) async fn with_store_at(second: u64) -> (Self, SqliteStore) {
+        let folder = Self::new();
+        let store = folder.open_at(second).await;
+        (folder, store)
+    }
+
     /// Returns the path of the store.
     pub(crate) fn file(&self) -> PathBuf {
         self.0.join("chats.db")

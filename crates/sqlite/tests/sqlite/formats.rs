@@ -51,8 +51,7 @@ async fn a_store_in_a_folder_that_does_not_exist_is_an_error() {
 
 #[tokio::test]
 async fn an_approval_of_a_newer_format_is_an_error_that_names_the_format() {
-    let folder = Folder::new();
-    let store = folder.open().await;
+    let (folder, store) = Folder::with_store().await;
     let record = contention::record(RecordId::from_bytes([1; 16]));
     store.insert(&record).await.unwrap();
     let newer = "UPDATE approvals SET record = json_set(record, '$.format', 9)";
@@ -64,8 +63,7 @@ async fn an_approval_of_a_newer_format_is_an_error_that_names_the_format() {
 
 #[tokio::test]
 async fn what_this_version_does_not_write_in_a_log_is_an_error() {
-    let folder = Folder::new();
-    let store = folder.open().await;
+    let (folder, store) = Folder::with_store().await;
     let key = key(&Principal::new("ada"), "chat");
     begin(&store, &key).await;
     let read = LoadLog { key: &key, has_frames: true, has_messages: true };

@@ -31,8 +31,7 @@ async fn a_reader_is_woken_when_a_run_ends_or_its_log_is_deleted() {
 
 #[tokio::test]
 async fn many_readers_of_one_store_read_the_whole_log() {
-    let folder = Folder::new();
-    let store = folder.open().await;
+    let (_folder, store) = Folder::with_store().await;
     check_many_readers(&store, &store).await;
 }
 

@@ -65,8 +65,7 @@ async fn a_reader_is_woken_by_this_store_and_by_another_one_on_the_file() {
 
 #[tokio::test]
 async fn a_removed_log_leaves_no_rows_however_long_it_is() {
-    let folder = Folder::new();
-    let store = folder.open_at(0).await;
+    let (folder, store) = Folder::with_store_at(0).await;
     let (ada, bob) = (key("ada", "chat"), key("bob", "chat"));
     let removals = async |number: u64| match number {
         0 => assert!(LogStore::delete(&store, &ada, EPOCH, 2).await.unwrap()),
@@ -107,8 +106,7 @@ async fn a_removed_log_leaves_no_rows_however_long_it_is() {
 
 #[tokio::test]
 async fn a_sweep_removes_logs_whose_time_has_passed_and_a_search_does_not_find_them() {
-    let folder = Folder::new();
-    let store = folder.open_at(0).await;
+    let (folder, store) = Folder::with_store_at(0).await;
     for number in 0..250 {
         let key = key("ada", &number.to_string());
         let entries = [control("request")];
@@ -132,8 +130,7 @@ async fn a_sweep_removes_logs_whose_time_has_passed_and_a_search_does_not_find_t
 
 #[tokio::test]
 async fn entries_before_the_snapshot_are_removed_ten_minutes_after_the_end_of_their_run() {
-    let folder = Folder::new();
-    let store = folder.open_at(0).await;
+    let (folder, store) = Folder::with_store_at(0).await;
     let key = key("ada", "chat");
     begin(&store, &key).await;
     let entries = frames(1_300);

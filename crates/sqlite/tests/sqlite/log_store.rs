@@ -15,8 +15,7 @@ use crate::folder::{Folder, at};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_operations_have_the_same_results_as_in_memory() {
     for seed in 0..20 {
-        let folder = Folder::new();
-        let store = folder.open_at(0).await;
+        let (_folder, store) = Folder::with_store_at(0).await;
         let set_time = async |now| store.set_test_time(now);
         random_logs::compare_with_memory(&store, seed, at(0), set_time).await;
     }

@@ -115,8 +115,7 @@ async fn a_new_file_has_pages_of_2_kib_and_another_one_keeps_its_own() {
 
 #[tokio::test]
 async fn the_sealing_key_is_created_once_and_stays_the_same() {
-    let folder = Folder::new();
-    let store = folder.open().await;
+    let (folder, store) = Folder::with_store().await;
     assert_eq!(folder.count("sealing_key"), 0);
     let record = contention::record(RecordId::from_bytes([1; 16]));
     let other = folder.open().await;
@@ -137,8 +136,7 @@ async fn the_sealing_key_is_created_once_and_stays_the_same() {
 #[cfg(unix)]
 #[tokio::test]
 async fn the_file_and_its_log_give_other_users_no_access() {
-    let folder = Folder::new();
-    let store = folder.open().await;
+    let (folder, store) = Folder::with_store().await;
     store.ping().await.unwrap();
     for suffix in ["", "-wal", "-shm"] {
         assert_eq!(mode(&folder, suffix), 0o600, "{suffix}");

@@ -15,8 +15,7 @@ use crate::folder::{Folder, at};
 
 #[tokio::test]
 async fn a_read_before_the_clock_was_set_back_by_an_hour_does_not_count() {
-    let folder = Folder::new();
-    let store = folder.open_at(3600).await;
+    let (folder, store) = Folder::with_store_at(3600).await;
     let set_back = async |store| {
         drop(store);
         folder.open_at(0).await
@@ -26,16 +25,14 @@ async fn a_read_before_the_clock_was_set_back_by_an_hour_does_not_count() {
 
 #[tokio::test]
 async fn a_run_that_no_reader_has_read_for_30_seconds_has_to_end_if_there_are_too_many() {
-    let folder = Folder::new();
-    let store = folder.open_at(0).await;
+    let (_folder, store) = Folder::with_store_at(0).await;
     let set_time = async |second| store.set_test_time(at(second));
     kept_runs::a_run_that_is_not_read_has_to_end_if_there_are_too_many(&store, set_time).await;
 }
 
 #[tokio::test]
 async fn a_record_is_deleted_a_day_after_it_has_expired_and_not_before() {
-    let folder = Folder::new();
-    let store = folder.open_at(0).await;
+    let (_folder, store) = Folder::with_store_at(0).await;
     let sweep = async |second| sweep_at(&store, second).await;
     kept_runs::a_record_is_deleted_a_day_after_it_has_expired_and_not_before(&store, at, sweep)
         .await;
@@ -43,8 +40,7 @@ async fn a_record_is_deleted_a_day_after_it_has_expired_and_not_before() {
 
 #[tokio::test]
 async fn the_rows_of_a_chat_are_deleted_when_its_time_has_passed() {
-    let folder = Folder::new();
-    let store = folder.open_at(0).await;
+    let (folder, store) = Folder::with_store_at(0).await;
     let ada = Principal::new("ada");
     let number = 50;
     for id in 0..number {
@@ -67,8 +63,7 @@ async fn the_rows_of_a_chat_are_deleted_when_its_time_has_passed() {
 
 #[tokio::test]
 async fn what_a_sweep_cannot_delete_does_not_keep_it_from_the_rest() {
-    let folder = Folder::new();
-    let store = folder.open_at(0).await;
+    let (folder, store) = Folder::with_store_at(0).await;
     let ada = Principal::new("ada");
     let (entries, keep_for) = ([control("request")], Some(Duration::from_secs(60)));
     let expired = key(&ada, "expired");
@@ -87,8 +82,7 @@ async fn what_a_sweep_cannot_delete_does_not_keep_it_from_the_rest() {
 
 #[tokio::test]
 async fn a_sweep_names_the_runs_that_were_lost_seven_days_ago() {
-    let folder = Folder::new();
-    let store = folder.open_at(0).await;
+    let (_folder, store) = Folder::with_store_at(0).await;
     let lost = key(&Principal::new("ada").with_tenant("shop"), "lost");
     for key in [&lost, &key(&Principal::anonymous(), "renewed")] {
         assert!(begins_of_two(&store, key).await);
@@ -106,32 +100,28 @@ async fn a_sweep_names_the_runs_that_were_lost_seven_days_ago() {
 
 #[tokio::test]
 async fn a_run_keeps_the_entries_of_the_one_that_it_resumes() {
-    let folder = Folder::new();
-    let store = folder.open_at(0).await;
+    let (_folder, store) = Folder::with_store_at(0).await;
     let set_time = async |second| store.set_test_time(at(second));
     kept_runs::a_run_keeps_the_entries_of_the_one_that_it_resumes(&store, set_time).await;
 }
 
 #[tokio::test]
 async fn a_deletion_that_was_not_returned_for_30_days_is_forgotten() {
-    let folder = Folder::new();
-    let store = folder.open_at(0).await;
+    let (_folder, store) = Folder::with_store_at(0).await;
     let set_time = async |second| store.set_test_time(at(second));
     kept_runs::a_deletion_that_was_not_returned_for_30_days_is_forgotten(&store, set_time).await;
 }
 
 #[tokio::test]
 async fn a_log_whose_snapshot_is_old_is_named_until_it_has_a_new_one() {
-    let folder = Folder::new();
-    let store = folder.open_at(0).await;
+    let (_folder, store) = Folder::with_store_at(0).await;
     let set_time = async |second| store.set_test_time(at(second));
     kept_runs::a_log_whose_snapshot_is_old_is_named_until_it_has_a_new_one(&store, set_time).await;
 }
 
 #[tokio::test]
 async fn lost_runs_that_cannot_be_ended_do_not_hide_the_others() {
-    let folder = Folder::new();
-    let store = folder.open_at(0).await;
+    let (_folder, store) = Folder::with_store_at(0).await;
     let ada = Principal::new("ada");
     for chat in 0..MAX_SWEPT + 20 {
         begin(&store, &key(&ada, &chat.to_string())).await;
@@ -149,8 +139,7 @@ async fn lost_runs_that_cannot_be_ended_do_not_hide_the_others() {
 
 #[tokio::test]
 async fn the_oldest_of_the_runs_that_have_ended_go_if_these_have_too_many_bytes() {
-    let folder = Folder::new();
-    let store = folder.open_at(0).await;
+    let (folder, store) = Folder::with_store_at(0).await;
     let ada = Principal::new("ada");
     let keys = ["first", "second", "third"].map(|chat| key(&ada, chat));
     for (second, key) in (1..).zip(&keys) {

@@ -18,8 +18,7 @@ async fn append(store: SqliteStore, key: LogKey, position: u64) -> Option<Append
 
 #[tokio::test]
 async fn an_error_of_one_operation_is_no_error_of_those_that_wait_with_it() {
-    let folder = Folder::new();
-    let store = folder.open().await;
+    let (folder, store) = Folder::with_store().await;
     let ada = Principal::new("ada");
     let keys: Vec<LogKey> = (0..16).map(|n| key(&ada, &format!("chat {n}"))).collect();
     for key in &keys {

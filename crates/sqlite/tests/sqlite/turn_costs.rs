@@ -8,8 +8,7 @@ use crate::folder::Folder;
 
 #[tokio::test]
 async fn what_a_turn_writes_is_counted() {
-    let folder = Folder::new();
-    let store = folder.open().await;
+    let (folder, store) = Folder::with_store().await;
     let log = folder.file().with_extension("db-wal");
     let written = async || written(&std::fs::read(&log).unwrap());
     let [transactions, pages] = costs_of_ten_turns(Arc::new(store), written).await;

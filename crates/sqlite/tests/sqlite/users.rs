@@ -15,8 +15,7 @@ use crate::folder::Folder;
 
 #[tokio::test]
 async fn a_deleted_user_has_no_chats_and_approvals_and_others_keep_theirs() {
-    let folder = Folder::new();
-    let store = folder.open().await;
+    let (folder, store) = Folder::with_store().await;
     let count = async |table: &str| folder.count(table);
     let delete = async |user: &Principal| delete(&store, user).await;
     a_deleted_user_has_nothing_and_others_keep_theirs(&store, delete, count).await;
@@ -24,8 +23,7 @@ async fn a_deleted_user_has_no_chats_and_approvals_and_others_keep_theirs() {
 
 #[tokio::test]
 async fn a_live_run_of_a_deleted_user_stores_nothing_more() {
-    let folder = Folder::new();
-    let store = folder.open().await;
+    let (folder, store) = Folder::with_store().await;
     let ada = Principal::new("ada");
     let key = key(&ada, "chat");
     begin(&store, &key).await;
@@ -41,8 +39,7 @@ async fn a_live_run_of_a_deleted_user_stores_nothing_more() {
 
 #[tokio::test]
 async fn what_was_appended_in_the_transaction_that_deletes_the_user_is_not_stored() {
-    let folder = Folder::new();
-    let store = folder.open().await;
+    let (folder, store) = Folder::with_store().await;
     let ada = Principal::new("ada");
     let key = key(&ada, "chat");
     begin(&store, &key).await;
@@ -71,8 +68,7 @@ async fn what_was_appended_in_the_transaction_that_deletes_the_user_is_not_store
 
 #[tokio::test]
 async fn a_run_that_goes_on_while_its_user_is_deleted_requests_no_approval() {
-    let folder = Folder::new();
-    let store = folder.open().await;
+    let (_folder, store) = Folder::with_store().await;
     a_run_of_a_deleted_user_requests_no_approval(&store, async |user| {
         store.delete_user(user).await.unwrap();
     })
@@ -81,8 +77,7 @@ async fn a_run_that_goes_on_while_its_user_is_deleted_requests_no_approval() {
 
 #[tokio::test]
 async fn a_deletion_lets_others_write_revokes_first_and_is_completed_when_it_is_repeated() {
-    let folder = Folder::new();
-    let store = folder.open().await;
+    let (folder, store) = Folder::with_store().await;
     let count = async |table: &str| folder.count(table);
     let delete = async |user: &Principal| delete(&store, user).await;
     let ping = async || store.ping().await.unwrap();
