@@ -9,7 +9,7 @@
 use std::process::Stdio;
 
 use chat_test_support::calling_model::{
-    Calls, chunks, finishes_without_error, outcomes, page, requests_approval,
+    Calls, asked, chunks, finishes_without_error, outcomes, requests_approval,
 };
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, ErrorData, Implementation, ListToolsResult,
@@ -57,8 +57,7 @@ async fn kill_while_the_tool_runs(tool: &str) {
     let agent = Agent::new(calls.clone())
         .tools(server.tools().await.unwrap())
         .tool(OwnTool::new("own", async |_: Nothing| Ok::<_, ToolError>("done")));
-    let mut page = page(agent);
-    page.send("Go").await;
+    let mut page = asked(agent, "Go").await;
     let mut results = outcomes(&chunks(&page));
     if requests_approval(&chunks(&page)) {
         assert_eq!(results, ["done"]);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use chat_test_support::calling_model::{Calls, chunks, outcomes, page, requests_approval};
+use chat_test_support::calling_model::{Calls, asked, chunks, outcomes, page, requests_approval};
 use rmcp::model::{CallToolResult, ContentBlock, ToolAnnotations};
 use serde_json::{Value, json};
 use ui_message_stream::UserText;
@@ -38,8 +38,8 @@ async fn the_annotations_decide_whether_approval_is_requested_unless_the_host_de
         tool.annotations = annotations;
         let (server, connected, _running) = Server::start(vec![tool.clone()]).await;
         let tools = connected.tools().await.unwrap().into_iter().map(decide);
-        let mut page = page(Agent::new(Calls::of(&[("change", path_input())])).tools(tools));
-        page.send("Go").await;
+        let mut page =
+            asked(Agent::new(Calls::of(&[("change", path_input())])).tools(tools), "Go").await;
         assert_eq!(requests_approval(&chunks(&page)), is_requested, "{:?}", tool.annotations);
         assert_eq!(server.called_tools().is_empty(), is_requested);
         if is_requested {
@@ -63,8 +63,8 @@ async fn approval_by_default_applies_to_read_only_tools_unless_the_host_decides(
         let (server, connected, _running) = Server::start(vec![read_only_tool("read")]).await;
         let tools = connected.tools().await.unwrap().into_iter().map(decide);
         let agent = Agent::new(Calls::of(&[("read", path_input())])).tools(tools);
-        let mut page = page(if by_default { agent.require_approval_by_default() } else { agent });
-        page.send("Go").await;
+        let page =
+            asked(if by_default { agent.require_approval_by_default() } else { agent }, "Go").await;
         assert_eq!(requests_approval(&chunks(&page)), is_requested);
         assert_eq!(server.called_tools().is_empty(), is_requested);
     }
@@ -87,8 +87,8 @@ async fn the_host_can_set_the_title_of_a_tool_and_its_approval_description() {
     ] {
         let (_server, connected, _running) = Server::start(vec![delete_tool()]).await;
         let tools = connected.tools().await.unwrap().into_iter().map(decide);
-        let mut page = page(Agent::new(Calls::of(&[("delete", path_input())])).tools(tools));
-        page.send("Go").await;
+        let page =
+            asked(Agent::new(Calls::of(&[("delete", path_input())])).tools(tools), "Go").await;
         let chunks = chunks(&page);
         let of_type = |kind| chunks.iter().find(|chunk| chunk["type"] == kind).unwrap();
         assert_eq!(of_type("tool-input-available")["title"], title, "{chunks:#?}");
@@ -121,8 +121,7 @@ async fn approval_is_requested_if_the_predicate_returns_true_or_the_tool_has_cha
             connected.refresh().await.unwrap();
         }
         // The predicate of the host takes precedence over the default of the agent.
-        let mut page = page(agent.require_approval_by_default());
-        page.send("Go").await;
+        let page = asked(agent.require_approval_by_default(), "Go").await;
         assert_eq!(requests_approval(&chunks(&page)), is_requested);
         assert_eq!(server.called_tools().is_empty(), is_requested);
     }
@@ -144,8 +143,7 @@ async fn the_host_can_set_the_maximum_length_of_an_output() {
             Some(max_bytes) => tool.with_max_output_bytes(max_bytes),
             None => tool,
         });
-        let mut page = page(Agent::new(Calls::of(&[("read", path_input())])).tools(tools));
-        page.send("Go").await;
+        let page = asked(Agent::new(Calls::of(&[("read", path_input())])).tools(tools), "Go").await;
         let shown = if is_shown { json!(text) } else { error.clone() };
         assert!(outcomes(&chunks(&page)) == [shown], "{bytes} bytes, of {max_bytes:?}");
     }
@@ -165,8 +163,8 @@ async fn a_call_that_the_requester_may_not_make_does_not_reach_the_server() {
         for tool in [tool("change"), read_only_tool("change")] {
             let (server, connected, _running) = Server::start(vec![tool]).await;
             let tools = connected.tools().await.unwrap().into_iter().map(decide);
-            let mut page = page(Agent::new(Calls::of(&[("change", path_input())])).tools(tools));
-            page.send("Go").await;
+            let page =
+                asked(Agent::new(Calls::of(&[("change", path_input())])).tools(tools), "Go").await;
             assert!(!requests_approval(&chunks(&page)));
             assert_eq!(outcomes(&chunks(&page)), [json!(UserText::NotPermitted.text())]);
             assert!(server.called_tools().is_empty());
@@ -193,8 +191,8 @@ async fn a_call_whose_permission_was_withdrawn_before_the_approval_does_not_reac
                     }),
                 }
             });
-            let mut page = page(Agent::new(Calls::of(&[("change", path_input())])).tools(tools));
-            page.send("Go").await;
+            let mut page =
+                asked(Agent::new(Calls::of(&[("change", path_input())])).tools(tools), "Go").await;
             assert!(requests_approval(&chunks(&page)));
             is_permitted.store(!is_withdrawn, Ordering::SeqCst);
             page.approve("change").await;

@@ -1,6 +1,6 @@
 //! The names of a server's tools: as the model reads them, and beside the names of other tools.
 
-use chat_test_support::calling_model::{Calls, chunks, outcomes, page};
+use chat_test_support::calling_model::{Calls, asked, chunks, outcomes};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -59,8 +59,7 @@ async fn names_that_providers_refuse_are_distinct_and_have_the_original_as_title
     assert_eq!(prefixed(&"p".repeat(62), 6).name(), format!("{}_cedfa3c5", "p".repeat(55)));
 
     let model = Calls::of(&[("files_de4aced2", path_input())]);
-    let mut page = page(Agent::new(model).tool(weather.never_needs_approval()));
-    page.send("Go").await;
+    let page = asked(Agent::new(model).tool(weather.never_needs_approval()), "Go").await;
     let chunks = chunks(&page);
     assert_eq!(outcomes(&chunks), [json!({"ok": true})]);
     assert_eq!(server.called_tools(), ["天気"]);
@@ -102,8 +101,7 @@ async fn call_read(build: impl FnOnce(Agent) -> Agent) -> (Value, String) {
         let _subscribed = subscribe(subscriber.finish());
         build(Agent::new(Calls::of(&[("read", json!({}))])))
     };
-    let mut page = page(agent);
-    page.send("Go").await;
+    let page = asked(agent, "Go").await;
     (outcomes(&chunks(&page)).remove(0), log.text())
 }
 
@@ -152,8 +150,7 @@ async fn a_servers_tool_in_an_agent_that_is_a_tool_gives_way_to_one_with_its_nam
     let inner = Agent::new(Calls::of(&[("read", path_input())])).tools(foreign);
     let agent = Agent::new(Calls::of(&[("files", json!({"task": "Read it."}))]));
     let agent = agent.tool(own("files__read")).tool(inner.as_tool("files", "Reads files."));
-    let mut page = page(agent);
-    page.send("Go").await;
+    let page = asked(agent, "Go").await;
     let chunks = chunks(&page);
     let is_request = |chunk: &&Value| chunk["type"] == "tool-approval-request";
     assert_eq!(chunks.iter().filter(is_request).count(), 0, "{chunks:?}");

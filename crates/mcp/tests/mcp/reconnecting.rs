@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use chat_test_support::calling_model::{
-    Calls, chunks, finishes_without_error, outcomes, page, requests_approval,
+    Calls, asked, chunks, finishes_without_error, outcomes, requests_approval,
 };
 use rmcp::model::{
     ClientJsonRpcMessage, ClientRequest, JsonRpcMessage, ServerJsonRpcMessage, ToolAnnotations,
@@ -15,7 +15,7 @@ use rmcp::transport::{IntoTransport, Transport};
 use rmcp::{RoleClient, ServiceExt};
 use serde_json::{Value, json};
 use test_support::eventually;
-use test_support::thread_subscriber::{CapturedLog, subscribe};
+use test_support::thread_subscriber::captured;
 use tokio::time::Instant;
 use ui_message_stream::UserText;
 use ui_message_stream_agent::{Agent, DynTool};
@@ -45,8 +45,7 @@ async fn lose(server: &Server, connected: &McpClient) {
 /// Lets a model call a tool. Returns the chunks, and the model.
 async fn call(tools: &[McpTool], name: &str) -> (Vec<Value>, Calls) {
     let model = Calls::of(&[(name, path_input())]);
-    let mut page = page(Agent::new(model.clone()).tools(tools.to_vec()));
-    page.send("Go").await;
+    let page = asked(Agent::new(model.clone()).tools(tools.to_vec()), "Go").await;
     let chunks = chunks(&page);
     assert!(finishes_without_error(&chunks), "{chunks:#?}");
     (chunks, model)
@@ -54,9 +53,7 @@ async fn call(tools: &[McpTool], name: &str) -> (Vec<Value>, Calls) {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_away_is_named_and_its_tools_run_when_it_is_back() {
-    let log = CapturedLog::default();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.writer());
-    let _subscribed = subscribe(subscriber.finish());
+    let (log, _subscribed) = captured();
     let (server, connected, tools) = start().await;
     assert!(connected.is_connected());
     assert_eq!(connected.server_name(), "files");
@@ -150,8 +147,7 @@ async fn an_approved_call_waits_for_a_server_that_comes_back_and_names_it_otherw
     for comes_back in [true, false] {
         let (server, connected, tools) = start().await;
         let model = Calls::of(&[("delete", path_input())]);
-        let mut page = page(Agent::new(model.clone()).tools(tools));
-        page.send("Go").await;
+        let mut page = asked(Agent::new(model.clone()).tools(tools), "Go").await;
         assert!(requests_approval(&chunks(&page)));
         server.refuse(!comes_back);
         lose(&server, &connected).await;
@@ -171,8 +167,8 @@ async fn an_approved_call_waits_for_a_server_that_comes_back_and_names_it_otherw
 async fn an_approved_call_does_not_run_if_the_server_comes_back_with_another_tool() {
     let (server, connected, tools) = start().await;
     let read = tools[0].clone();
-    let mut page = page(Agent::new(Calls::of(&[("delete", path_input())])).tools(tools.clone()));
-    page.send("Go").await;
+    let mut page =
+        asked(Agent::new(Calls::of(&[("delete", path_input())])).tools(tools.clone()), "Go").await;
     server.set_tools(vec![
         read_only_tool("read").annotate(ToolAnnotations::new().read_only(true).open_world(true)),
         tool("delete"),

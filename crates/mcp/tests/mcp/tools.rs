@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use chat_test_support::calling_model::{
-    Calls, chunks, finishes_without_error, outcomes, page, requests_approval,
+    Calls, asked, chunks, finishes_without_error, outcomes, requests_approval,
 };
 use rmcp::ServiceExt;
 use rmcp::model::{CallToolResult, ContentBlock, ErrorData, Tool, ToolAnnotations};
@@ -32,8 +32,7 @@ async fn outcome(returns: Option<Result<CallToolResult, ErrorData>>) -> Value {
     *server.0.returns.lock().unwrap() = returns;
     let tools = connected.tools().await.unwrap().into_iter();
     let tools = tools.map(|tool| tool.with_timeout(Duration::from_secs(5)));
-    let mut page = page(Agent::new(Calls::of(&[("read", path_input())])).tools(tools));
-    page.send("Go").await;
+    let page = asked(Agent::new(Calls::of(&[("read", path_input())])).tools(tools), "Go").await;
     let chunks = chunks(&page);
     assert!(finishes_without_error(&chunks), "{chunks:#?}");
     assert!(!chunks.iter().any(|chunk| chunk.to_string().contains("secret")));
@@ -91,8 +90,8 @@ async fn the_refusal_of_an_input_is_read_by_the_model_and_the_user() {
         let (server, connected, _running) = Server::start(vec![read_only_tool("read")]).await;
         *server.0.returns.lock().unwrap() = Some(Err(error));
         let model = Calls::of(&[("read", json!({}))]);
-        let mut page = page(Agent::new(model.clone()).tools(connected.tools().await.unwrap()));
-        page.send("Go").await;
+        let page =
+            asked(Agent::new(model.clone()).tools(connected.tools().await.unwrap()), "Go").await;
         assert_eq!(outcomes(&chunks(&page)), [shown]);
         assert!(model.read().contains(shown), "{}", model.read());
         assert!(
@@ -162,8 +161,7 @@ async fn structured_content_that_is_no_object_is_shown_and_null_is_none() {
     ] {
         let tools = written_server(result.clone()).await.tools().await.unwrap();
         let tools = tools.into_iter().map(McpTool::never_needs_approval);
-        let mut page = page(Agent::new(Calls::of(&[("read", json!({}))])).tools(tools));
-        page.send("Go").await;
+        let page = asked(Agent::new(Calls::of(&[("read", json!({}))])).tools(tools), "Go").await;
         let output =
             chunks(&page).into_iter().find(|chunk| chunk["type"] == "tool-output-available");
         assert_eq!(output.map(|output| output["output"].clone()), Some(shown), "{result}");
@@ -179,8 +177,7 @@ async fn the_model_reads_structured_content_and_content_and_images_as_text() {
     server.returns(result);
     let model = Calls::of(&[("look", path_input())]);
     let agent = Agent::new(model.clone()).tools(connected.tools().await.unwrap());
-    let mut page = page(agent);
-    page.send("Look").await;
+    let page = asked(agent, "Look").await;
     let shown = outcomes(&chunks(&page))[0].to_string();
     assert!(["boats", "the harbour", "AAAA"].iter().all(|part| shown.contains(part)), "{shown}");
     let read = model.read();
@@ -198,8 +195,7 @@ async fn images_are_shown_to_the_user_and_described_as_text_to_the_model() {
     ]));
     let model = Calls::of(&[("look", path_input())]);
     let agent = Agent::new(model.clone()).tools(connected.tools().await.unwrap());
-    let mut page = page(agent);
-    page.send("Look").await;
+    let page = asked(agent, "Look").await;
     assert!(outcomes(&chunks(&page))[0].to_string().contains("AAAA"));
     let read = model.read();
     assert!(!read.contains("AAAA") && read.contains("the harbour"), "{read}");
@@ -230,8 +226,7 @@ async fn pending_approval() -> (Server, Running, McpClient, Conversation<'static
     let (server, connected, running) = Server::start(vec![delete_tool()]).await;
     let calls = Calls::of(&[("delete", path_input())]);
     let agent = Agent::new(calls.clone()).tools(connected.tools().await.unwrap());
-    let mut page = page(agent);
-    page.send("Go").await;
+    let page = asked(agent, "Go").await;
     assert!(requests_approval(&chunks(&page)));
     (server, running, connected, page, calls)
 }
@@ -295,8 +290,7 @@ async fn calls_approved_together_share_the_list_of_a_slow_server_and_all_run() {
     let (server, connected, _running) = Server::start(vec![delete_tool()]).await;
     let calls: Vec<_> = (0..5).map(|_| ("delete", path_input())).collect();
     let agent = Agent::new(Calls::of(&calls)).tools(connected.tools().await.unwrap());
-    let mut page = page(agent);
-    page.send("Go").await;
+    let mut page = asked(agent, "Go").await;
     *server.0.listing.lock().unwrap() = Listing::Slow;
     let listed_before = server.0.listed.load(Ordering::SeqCst);
     for at in 0..calls.len() {
@@ -322,8 +316,7 @@ async fn a_changed_tool_needs_approval_and_the_model_reads_its_new_schema() {
     while !read.definition().unwrap().model.input_schema.as_str().contains("file") {
         tokio::task::yield_now().await;
     }
-    let mut page = page(agent);
-    page.send("Go").await;
+    let mut page = asked(agent, "Go").await;
     let first = chunks(&page);
     assert!(requests_approval(&first));
     assert_eq!(outcomes(&first), ["there is no tool named \"other\""]);
@@ -386,8 +379,7 @@ async fn the_schema_of_a_server_is_sent_to_the_model_and_not_evaluated() {
     let (server, connected, _running) = Server::start(tools).await;
     let calls = Calls::of(&[("read", input.clone()), ("find", input)]);
     let agent = Agent::new(calls.clone()).tools(connected.tools().await.unwrap());
-    let mut page = page(agent);
-    page.send("Go").await;
+    let page = asked(agent, "Go").await;
     // The server validates its inputs itself.
     assert_eq!(outcomes(&chunks(&page)), [json!({"ok": true}), json!({"ok": true})]);
     assert_eq!(server.called_tools(), ["read", "find"]);
@@ -430,8 +422,7 @@ async fn two_servers_may_have_tools_with_the_same_name() {
         Agent::new(Calls::of(&[("there.read", path_input()), ("there_read", path_input())]))
             .tools(prefixed(first_client.tools().await.unwrap(), "here_"))
             .tools(prefixed(second_client.tools().await.unwrap(), "there."));
-    let mut page = page(agent);
-    page.send("Go").await;
+    let page = asked(agent, "Go").await;
     let results = outcomes(&chunks(&page));
     assert_eq!(results, [json!("there is no tool named \"there.read\""), json!({"ok": true})]);
     assert_eq!((first.called_tools().len(), second.called_tools()), (0, vec!["read".to_owned()]));
@@ -450,8 +441,8 @@ async fn the_tools_of_a_closed_server_do_not_run_and_are_not_offered() {
     assert!(matches!(connected.tools().await, Err(McpError::List(_))));
     assert!(!connected.is_connected());
     // Nor is one that the model calls all the same.
-    let mut page = self::page(Agent::new(Calls::of(&[("delete", path_input())])).tools(tools));
-    page.send("Go").await;
+    let agent = Agent::new(Calls::of(&[("delete", path_input())])).tools(tools);
+    let page = asked(agent, "Go").await;
     assert_eq!(outcomes(&self::chunks(&page)), [AWAY]);
 }
 
@@ -469,8 +460,7 @@ async fn a_connection_of_the_host_provides_tools_until_the_host_closes_it() {
     let read = tools[0].clone();
     let agent =
         Agent::new(Calls::of(&[("read", path_input()), ("delete", path_input())])).tools(tools);
-    let mut page = page(agent);
-    page.send("Go").await;
+    let mut page = asked(agent, "Go").await;
     assert!(requests_approval(&chunks(&page)));
     assert_eq!(outcomes(&chunks(&page)), [json!({"ok": true})]);
     assert_eq!(server.called_tools(), ["read"]);

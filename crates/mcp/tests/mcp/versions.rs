@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use chat_test_support::calling_model::{Calls, chunks, outcomes, page};
+use chat_test_support::calling_model::{Calls, asked, chunks, outcomes};
 use rmcp::model::{
     ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction,
     ErrorData, Implementation,
@@ -164,8 +164,7 @@ impl ClientHandler for Fails {
 
 /// Returns the output of the tool.
 async fn call(tools: Vec<McpTool>) -> Value {
-    let mut page = page(Agent::new(Calls::of(&[("read", path_input())])).tools(tools));
-    page.send("Go").await;
+    let page = asked(Agent::new(Calls::of(&[("read", path_input())])).tools(tools), "Go").await;
     outcomes(&chunks(&page)).remove(0)
 }
 

@@ -2,11 +2,11 @@
 //! response that was cut off runs.
 
 use axum::http::StatusCode;
-use chat_test_support::browser::{agent, conversation};
+use chat_test_support::browser::asked;
 use futures::StreamExt;
 use test_support::message_contents::MessageContents;
 use test_support::recorded_streams::lines_of;
-use test_support::thread_subscriber::{CapturedLog, subscribe};
+use test_support::thread_subscriber::captured;
 use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
 use ui_message_stream::{AgentEvent, UserText};
 use ui_message_stream_openai::{ChatCompletions, Endpoint, Responses};
@@ -36,8 +36,7 @@ impl Model for AnyModel {
 async fn contents_of(name: &str, body: String) -> (MessageContents, Option<String>, Provider) {
     let then = if name.starts_with("chat") { "chat/text_is_joined" } else { "responses/text" };
     let provider = Provider::with_streams([body, fixture(then)]).await;
-    let mut browser = conversation(agent(model(name, &provider)));
-    browser.send("Tides?").await;
+    let browser = asked(model(name, &provider), "Tides?").await;
     let contents = MessageContents::of(browser.messages().last().unwrap());
     (contents, browser.error().map(str::to_owned), provider)
 }
@@ -206,9 +205,7 @@ async fn what_is_left_out_is_logged_once() {
         ("responses/arguments_without_an_end", &["response.output"]),
         ("responses/arguments_without_an_item", &["response.output"]),
     ] {
-        let log = CapturedLog::default();
-        let subscriber = tracing_subscriber::fmt().with_writer(log.writer()).with_ansi(false);
-        let guard = subscribe(subscriber.finish());
+        let (log, guard) = captured();
         inputs_of(name).await;
         drop(guard);
         let log = log.text();

@@ -1,6 +1,6 @@
 //! Responses of Chat Completions in the variants that different providers send.
 
-use chat_test_support::browser::{Forecast, Turns, agent, conversation};
+use chat_test_support::browser::{Forecast, Turns, agent, asked, conversation, say};
 use serde_json::{Value, json};
 use test_support::message_contents::MessageContents;
 use ui_message_stream::message::Part;
@@ -20,8 +20,7 @@ async fn run_turn(fixtures: &[&str]) -> (MessageContents, Provider) {
     let streams = fixtures.iter().map(|name| fixture(&format!("chat/{name}")));
     let provider = Provider::with_streams(streams).await;
     let mut browser = conversation(agent(model(&provider)));
-    browser.send("How is the weather?").await;
-    assert_eq!(browser.error(), None);
+    say(&mut browser, "How is the weather?").await;
     (MessageContents::of(browser.messages().last().unwrap()), provider)
 }
 
@@ -114,10 +113,8 @@ async fn cited_pages_become_source_parts_with_different_ids() {
         ["text_with_citations"; 2].map(|name| fixture(&format!("chat/{name}"))),
     )
     .await;
-    let mut browser = conversation(agent(model(&provider)));
-    browser.send("News?").await;
-    browser.send("And?").await;
-    assert_eq!(browser.error(), None);
+    let mut browser = asked(model(&provider), "News?").await;
+    say(&mut browser, "And?").await;
     let contents = MessageContents::of(browser.messages().last().unwrap());
     assert_eq!(contents.text, "It reopened today.");
     assert_eq!(contents.sources, ["https://news.example/a", "https://news.example/b"]);
@@ -254,8 +251,7 @@ async fn state_of_one_model_is_not_sent_to_another_model() {
         let endpoint = Endpoint::new(&provider.address).unwrap();
         let other_model = ChatCompletions::new(endpoint, "another-model");
         let mut browser = conversation(agent(Turns::new(model(&provider), other_model)));
-        browser.send("How is the weather?").await;
-        assert_eq!(browser.error(), None);
+        say(&mut browser, "How is the weather?").await;
         let message = &provider.requests()[1].body["messages"][2];
         assert_eq!(message["tool_calls"][0].get("extra_content"), None);
         assert_eq!(message.get("reasoning_details"), None);
@@ -287,8 +283,7 @@ async fn a_call_that_was_cut_off_before_its_arguments_does_not_run() {
     for stream in ends {
         let provider =
             Provider::with_streams([stream.clone(), fixture("chat/text_is_joined")]).await;
-        let mut browser = conversation(agent(model(&provider)));
-        browser.send("Tides?").await;
+        let browser = asked(model(&provider), "Tides?").await;
         let contents = MessageContents::of(browser.messages().last().unwrap());
         let [(tool, _, state, error)] = &contents.calls[..] else { panic!("{contents:?}") };
         assert_eq!((&**tool, &**state), ("tides", "output-error"), "{stream}");
@@ -305,8 +300,7 @@ async fn a_call_without_arguments_runs_after_each_reason_that_ends_a_complete_re
         assert!(stream.contains(&format!(r#""finish_reason":"{end}""#)), "{stream}");
         let streams = [super::provider::as_stream(&stream), fixture("chat/text_is_joined")];
         let provider = Provider::with_streams(streams).await;
-        let mut browser = conversation(agent(model(&provider)));
-        browser.send("Tides?").await;
+        let browser = asked(model(&provider), "Tides?").await;
         let contents = MessageContents::of(browser.messages().last().unwrap());
         let [(tool, _, state, _)] = &contents.calls[..] else { panic!("{contents:?}") };
         assert_eq!((&**tool, &**state), ("tides", "output-available"), "{end}");

@@ -1,7 +1,7 @@
 //! The requests of `ChatCompletions`: histories in the form that each kind of server accepts.
 
 use axum::http::StatusCode;
-use chat_test_support::browser::{agent, conversation};
+use chat_test_support::browser::{asked, say};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use ui_message_stream::Json;
@@ -185,8 +185,7 @@ async fn a_request_is_repeated_without_stream_options_if_the_server_refuses_them
         let responses = [(status, body.to_string()), text(), text()];
         let provider = Provider::with_responses(responses).await;
         let model = ChatCompletions::new(Endpoint::new(&provider.address).unwrap(), "a-model");
-        let mut browser = conversation(agent(model));
-        browser.send("Hello").await;
+        let mut browser = asked(model, "Hello").await;
         assert_eq!(browser.error().is_none(), calls == 2);
         let requests = provider.requests();
         assert_eq!(requests.len(), calls);
@@ -194,8 +193,7 @@ async fn a_request_is_repeated_without_stream_options_if_the_server_refuses_them
             assert!(first.body.get("stream_options").is_some());
             assert_eq!(second.body.get("stream_options"), None);
             assert_eq!(first.body["messages"], second.body["messages"]);
-            browser.send("And now?").await;
-            assert_eq!(browser.error(), None);
+            say(&mut browser, "And now?").await;
             let requests = provider.requests();
             assert_eq!(requests.len(), 3, "the server is not asked again");
             assert_eq!(requests[2].body.get("stream_options"), None);

@@ -1,7 +1,7 @@
 //! A provider that fails: the user reads only that an error occurred, and the log contains no key.
 
 use axum::http::StatusCode;
-use chat_test_support::browser::{agent, conversation};
+use chat_test_support::browser::asked;
 use futures::StreamExt;
 use test_support::message_contents::MessageContents;
 use ui_message_stream::Json;
@@ -44,8 +44,7 @@ impl<M: Model> Model for WithErrorLog<M> {
 /// Runs a turn that fails. Returns the text before the failure, and the logged error.
 pub(crate) async fn fails(model: impl Model) -> (String, String) {
     let logged = std::sync::Arc::default();
-    let mut browser = conversation(agent(WithErrorLog(model, std::sync::Arc::clone(&logged))));
-    browser.send("Hello").await;
+    let browser = asked(WithErrorLog(model, std::sync::Arc::clone(&logged)), "Hello").await;
     assert_eq!(browser.error(), Some("An error occurred."));
     let text = browser.messages().last().map(|message| MessageContents::of(message).text);
     let logged = logged.lock().unwrap();
@@ -58,8 +57,7 @@ async fn a_request_is_repeated_only_if_the_provider_is_busy_and_at_most_twice() 
     let busy = || (StatusCode::TOO_MANY_REQUESTS, "busy".to_owned());
     let text = || (StatusCode::OK, fixture("chat/text_is_joined"));
     let provider = Provider::with_responses([busy(), busy(), text()]).await;
-    let mut browser = conversation(agent(model(&provider.address)));
-    browser.send("Hello").await;
+    let browser = asked(model(&provider.address), "Hello").await;
     assert_eq!((browser.error(), provider.requests().len()), (None, 3));
 
     let provider = Provider::with_responses([busy(), busy(), busy(), text()]).await;

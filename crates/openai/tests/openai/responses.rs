@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::http::{Request, StatusCode};
-use chat_test_support::browser::{Forecast, agent, app, conversation, over};
+use chat_test_support::browser::{Forecast, agent, app, asked, conversation, over};
 use futures::StreamExt;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -41,8 +41,7 @@ pub(crate) const THE_TEXT: &str = "All is “calm” 🚢.";
 #[tokio::test]
 async fn text_arrives_complete_and_the_request_has_the_form_of_the_api() {
     let provider = provider(&["text", "text"]).await;
-    let mut browser = conversation(agent(model(&provider)));
-    browser.send("How is it?").await;
+    let mut browser = asked(model(&provider), "How is it?").await;
     assert_eq!(
         last_contents(&browser),
         MessageContents { text: THE_TEXT.to_owned(), ..MessageContents::default() }
@@ -90,8 +89,7 @@ async fn structured_output_is_not_requested_if_the_host_removes_the_field() {
 #[tokio::test]
 async fn a_call_that_was_cut_off_before_its_arguments_does_not_run() {
     let provider = provider(&["a_call_cut_off_before_its_arguments", "text"]).await;
-    let mut browser = conversation(agent(model(&provider)));
-    browser.send("Tides?").await;
+    let browser = asked(model(&provider), "Tides?").await;
     let contents = last_contents(&browser);
     let [(tool, _, state, error)] = &contents.calls[..] else { panic!("{contents:?}") };
     assert_eq!((&**tool, &**state), ("tides", "output-error"));
@@ -102,8 +100,7 @@ async fn a_call_that_was_cut_off_before_its_arguments_does_not_run() {
 #[tokio::test]
 async fn a_generated_image_is_shown_and_is_sent_back_as_text_if_nothing_is_stored() {
     let provider = provider(&["a_picture", "text"]).await;
-    let mut browser = conversation(agent(model(&provider)));
-    browser.send("Draw").await;
+    let mut browser = asked(model(&provider), "Draw").await;
     let is_picture = |part: &Part| matches!(part, Part::File(file) if *file.url == *PICTURE);
     assert!(browser.messages()[1].parts.iter().any(is_picture));
     browser.send("Bluer").await;
@@ -124,8 +121,7 @@ async fn provider_executed_calls_are_shown_with_their_outputs_and_sources() {
         provider(&["web_search_with_sources", "code_that_the_provider_runs", "text"]).await;
     let search = Json::parse(r#"{"type":"web_search"}"#).unwrap();
     let model = model(&provider).with_hosted_tool(&search);
-    let mut browser = conversation(agent(model.with_include("web_search_call.action.sources")));
-    browser.send("News?").await;
+    let mut browser = asked(model.with_include("web_search_call.action.sources"), "News?").await;
     let news = last_contents(&browser);
     assert_eq!(news.text, "The harbour reopened today.");
     assert_eq!(news.sources, ["https://news.example/a?utm_source=x"]);
@@ -222,8 +218,7 @@ async fn an_item_whose_id_changes_in_every_event_is_one_part() {
     let fixtures = ["reasoning_and_a_function_call", "web_search_with_sources"];
     let fixtures = fixtures.map(|name| with_changing_item_ids(&format!("responses/{name}")));
     let provider = Provider::with_streams(fixtures).await;
-    let mut browser = conversation(agent(model(&provider).with_reasoning("low")));
-    browser.send("How is the weather?").await;
+    let browser = asked(model(&provider).with_reasoning("low"), "How is the weather?").await;
     let contents = last_contents(&browser);
     assert_eq!((&*contents.text, contents.sources.len()), ("The harbour reopened today.", 1));
     let tools: Vec<&str> = contents.calls.iter().map(|(tool, ..)| &**tool).collect();
@@ -261,8 +256,7 @@ fn shorten_call(state: &str, output: Value) -> (String, Value, String, Value) {
 #[tokio::test]
 async fn calls_of_an_mcp_server_have_outputs_or_errors_and_are_sent_back_as_functions() {
     let provider = provider(&["mcp_calls", "text"]).await;
-    let mut browser = conversation(agent(model(&provider)));
-    browser.send("Shorten twice").await;
+    let mut browser = asked(model(&provider), "Shorten twice").await;
     let contents = last_contents(&browser);
     let calls = [
         shorten_call("output-available", json!("✅ https://l.example/1")),
@@ -293,8 +287,7 @@ async fn the_error_of_an_mcp_call_does_not_show_the_secrets_of_its_server() {
     let tool = r#"{"type":"mcp","server_label":"links","authorization":"Bearer token-secret",
         "server_url":"https://links.example/mcp?key=url-secret","headers":{"x-key":"x-secret"}}"#;
     let model = model(&provider).with_hosted_tool(&Json::parse(tool).unwrap());
-    let mut browser = conversation(agent(model));
-    browser.send("Shorten both.").await;
+    let mut browser = asked(model, "Shorten both.").await;
     let shown = "401 of https://links.example/mcp?key=[redacted] for [redacted], [redacted]";
     assert_eq!(last_contents(&browser).calls[1].3, shown);
     browser.send("Why?").await;
@@ -309,8 +302,7 @@ async fn the_name_of_an_mcp_call_is_changed_to_a_valid_function_name() {
         .replace(r#""links""#, r#""my links/öffentlich""#)
         .replace(r#""shorten""#, &format!(r#""{}""#, "shorten.it ".repeat(9)));
     let provider = Provider::with_streams([stream, fixture("responses/text")]).await;
-    let mut browser = conversation(agent(model(&provider)));
-    browser.send("Shorten twice").await;
+    let mut browser = asked(model(&provider), "Shorten twice").await;
     browser.send("Thanks").await;
     assert_eq!(last_contents(&browser).text, THE_TEXT);
     let input = provider.requests()[1].body["input"].as_array().unwrap().clone();
@@ -400,8 +392,7 @@ async fn a_request_with_hosted_tools_is_not_repeated_because_they_may_have_run()
         let search = Json::parse(r#"{"type": "web_search"}"#).unwrap();
         let model = model(&provider);
         let model = if hosted { model.with_hosted_tool(&search) } else { model };
-        let mut browser = conversation(agent(model));
-        browser.send("How is it?").await;
+        let browser = asked(model, "How is it?").await;
         assert_eq!((browser.error().is_some(), provider.requests().len()), (hosted, requests));
     }
 }
@@ -465,8 +456,7 @@ async fn the_namespace_of_a_function_is_sent_back_with_its_call() {
     let found = fixture("responses/reasoning_and_a_function_call")
         .replace(r#""name":"weather""#, r#""name":"weather","namespace":"sky""#);
     let provider = Provider::with_streams([found, fixture("responses/text")]).await;
-    let mut browser = conversation(agent(model(&provider)));
-    browser.send("Weather?").await;
+    let browser = asked(model(&provider), "Weather?").await;
     assert_eq!(last_contents(&browser).calls[0].3, "Lisbon: sun");
     let call = &provider.requests()[1].body["input"][2];
     assert_eq!((&call["name"], &call["namespace"]), (&json!("weather"), &json!("sky")));
@@ -486,16 +476,14 @@ async fn a_failed_or_cut_response_is_an_error_and_an_incomplete_one_is_not() {
         json!({"type": "response.in_progress"}),
     ] {
         let provider = Provider::with_streams([stream(last)]).await;
-        let mut browser = conversation(agent(model(&provider)));
-        browser.send("Hello").await;
+        let browser = asked(model(&provider), "Hello").await;
         assert_eq!(browser.error(), Some("An error occurred."));
         assert_eq!(MessageContents::of(browser.messages().last().unwrap()).text, "All is ");
     }
     let details = json!({"reason": "max_output_tokens"});
     let last = json!({"type": "response.incomplete", "response": {"incomplete_details": details}});
     let provider = Provider::with_streams([stream(last)]).await;
-    let mut browser = conversation(agent(model(&provider)));
-    browser.send("Hello").await;
+    let browser = asked(model(&provider), "Hello").await;
     assert_eq!(last_contents(&browser).text, "All is ");
     let last = serde_json::to_value(browser.last_chunks().last().unwrap()).unwrap();
     assert_eq!(last["finishReason"], "length");

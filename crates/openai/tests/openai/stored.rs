@@ -2,7 +2,7 @@
 //! continues if the provider does not find a response or did not complete it.
 
 use axum::http::StatusCode;
-use chat_test_support::browser::{agent, conversation};
+use chat_test_support::browser::{agent, asked, conversation, say};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use test_support::message_contents::MessageContents;
@@ -42,10 +42,8 @@ async fn only_messages_after_the_stored_response_are_sent() {
     let fixtures = ["reasoning_and_a_function_call", "text", "text"];
     let fixtures = fixtures.map(|name| fixture(&format!("responses/{name}")));
     let provider = Provider::with_streams(fixtures).await;
-    let mut browser = conversation(agent(model(&provider)));
-    browser.send("How is the weather?").await;
-    browser.send("And now?").await;
-    assert_eq!(browser.error(), None);
+    let mut browser = asked(model(&provider), "How is the weather?").await;
+    say(&mut browser, "And now?").await;
     let bodies = bodies(&provider);
     assert_eq!(bodies[0].get("previous_response_id"), None);
     assert_eq!(bodies[0]["store"], true);
@@ -69,8 +67,7 @@ async fn an_approval_whose_response_was_cut_off_is_neither_sent_again_nor_revoke
         let endpoint = Endpoint::new(&provider.address).unwrap();
         let not_stored = Responses::new(endpoint, "a-model");
         let model = if is_stored { model(&provider) } else { not_stored };
-        let mut browser = conversation(agent(model));
-        browser.send("Shorten it").await;
+        let mut browser = asked(model, "Shorten it").await;
         browser.approve("mcp.links.shorten").await;
         let bodies = bodies(&provider);
         assert!(bodies[1]["input"].to_string().contains(r#""approve":true"#), "{bodies:?}");
@@ -116,8 +113,7 @@ async fn a_call_that_was_complete_before_the_response_failed_is_shown() {
     let failed = json!({"type": "response.failed", "response": {"error": {"message": "no"}}});
     let stream = cut("responses/code_that_the_provider_runs", 5, &[failed]);
     let provider = Provider::with_streams([stream]).await;
-    let mut browser = conversation(agent(model(&provider)));
-    browser.send("6 * 7?").await;
+    let browser = asked(model(&provider), "6 * 7?").await;
     let contents = MessageContents::of(browser.messages().last().unwrap());
     assert_eq!(contents.calls[0].2, "output-available");
 }
@@ -141,8 +137,7 @@ async fn if_the_stored_response_is_not_found_the_whole_history_is_sent_once() {
             (vec![text(), not_found(), not_found()], false),
         ] {
             let provider = Provider::with_responses(responses).await;
-            let mut browser = conversation(agent(model(&provider)));
-            browser.send("One").await;
+            let mut browser = asked(model(&provider), "One").await;
             browser.send("Two").await;
             assert_eq!(browser.error().is_none(), succeeds);
             let bodies = bodies(&provider);
@@ -189,8 +184,7 @@ async fn an_approval_request_that_no_client_can_show_is_denied() {
     let stream = fixture("responses/mcp_approval_asked").replace(":100}", ":9007199254740993}");
     let provider = Provider::with_streams([stream, fixture("responses/text")]).await;
     let mut browser = conversation(agent(model(&provider)));
-    browser.send("Shorten it").await;
-    assert_eq!(browser.error(), None);
+    say(&mut browser, "Shorten it").await;
     let contents = MessageContents::of(browser.messages().last().unwrap());
     let (.., state, reason) = &contents.calls[0];
     assert_eq!(state, "output-error");
@@ -241,8 +235,7 @@ async fn request_after(content: Vec<AssistantContent>) -> Value {
     ];
     let provider = Provider::with_streams([fixture("responses/text")]).await;
     let mut browser = conversation(agent(FixedMessages(model(&provider), messages)));
-    browser.send("And?").await;
-    assert_eq!(browser.error(), None);
+    say(&mut browser, "And?").await;
     bodies(&provider).remove(0)
 }
 
@@ -325,10 +318,8 @@ async fn a_generated_image_is_referenced_and_is_described_as_text_if_it_is_not_f
     let text = || (StatusCode::OK, fixture("responses/text"));
     let not_found = || (StatusCode::NOT_FOUND, "Item with id 'ig_1' not found.".to_owned());
     let provider = Provider::with_responses([cut_response(), not_found(), text()]).await;
-    let mut browser = conversation(agent(model(&provider)));
-    browser.send("Draw").await;
-    browser.send("Bluer").await;
-    assert_eq!(browser.error(), None);
+    let mut browser = asked(model(&provider), "Draw").await;
+    say(&mut browser, "Bluer").await;
     let bodies = bodies(&provider);
     let items = |body: &Value| body["input"].as_array().unwrap().clone();
     let reference = json!({"type": "image_generation_call", "id": "ig_1"});
@@ -348,10 +339,8 @@ async fn requests_after_half_a_search(
         cut("responses/web_search_with_sources", 9, &[]).replace("null", encrypted_content);
     let responses = [(StatusCode::OK, first_half)].into_iter().chain(responses);
     let provider = Provider::with_responses(responses).await;
-    let mut browser = conversation(agent(configure(model(&provider))));
-    browser.send("News?").await;
-    browser.send("Go on").await;
-    assert_eq!(browser.error(), None);
+    let mut browser = asked(configure(model(&provider)), "News?").await;
+    say(&mut browser, "Go on").await;
     bodies(&provider)
 }
 
@@ -386,10 +375,8 @@ async fn an_item_that_the_provider_does_not_find_is_sent_as_a_function_call() {
         (StatusCode::OK, fixture("responses/text")),
     ])
     .await;
-    let mut browser = conversation(agent(model(&provider)));
-    browser.send("6 * 7?").await;
-    browser.send("Go on").await;
-    assert_eq!(browser.error(), None);
+    let mut browser = asked(model(&provider), "6 * 7?").await;
+    say(&mut browser, "Go on").await;
     let bodies = bodies(&provider);
     assert_eq!(bodies[1]["input"][1]["type"], "code_interpreter_call");
     assert_eq!(bodies[2]["input"][1]["name"], "code_interpreter");

@@ -1,9 +1,9 @@
 //! The reasoning of a response: shown, and sent back to its provider with the items that follow it.
 
 use axum::http::StatusCode;
-use chat_test_support::browser::{Turns, agent, conversation};
+use chat_test_support::browser::{Turns, agent, asked, conversation};
 use serde_json::{Value, json};
-use test_support::thread_subscriber::{CapturedLog, subscribe};
+use test_support::thread_subscriber::captured;
 use ui_message_stream::Json;
 use ui_message_stream_openai::{Endpoint, Responses};
 
@@ -13,8 +13,7 @@ use super::responses::{THE_TEXT, last_contents, model, provider};
 #[tokio::test]
 async fn reasoning_is_shown_and_is_sent_back_unchanged() {
     let provider = provider(&["reasoning_and_a_function_call", "text"]).await;
-    let mut browser = conversation(agent(model(&provider).with_reasoning("low")));
-    browser.send("How is the weather?").await;
+    let browser = asked(model(&provider).with_reasoning("low"), "How is the weather?").await;
     let contents = last_contents(&browser);
     assert_eq!(contents.reasoning, "**Looking**\n\nThey ask.**Calling**");
     let weather = ("weather", json!({"city": "Lisbon"}), "output-available", "Lisbon: sun");
@@ -71,8 +70,7 @@ async fn reasoning_that_a_model_sent_unasked_goes_back_to_this_model_at_this_end
         provider(&["reasoning_and_a_function_call", "text", "text"]).await,
         provider(&["text"]).await,
     );
-    let mut browser = conversation(agent(Turns::new(model(&first), model(&first))));
-    browser.send("How is the weather?").await;
+    let mut browser = asked(Turns::new(model(&first), model(&first)), "How is the weather?").await;
     browser.send("Thanks").await;
     let requests = first.requests();
     assert!(requests.iter().all(|request| request.body.get("reasoning").is_none()));
@@ -92,8 +90,7 @@ async fn provider_executed_calls_that_follow_reasoning_are_sent_back_with_it() {
     let search_stream = fixture("responses/web_search_with_sources")
         .replace(r#""encrypted_content":null"#, r#""encrypted_content":"gAAA-search""#);
     let provider = Provider::with_streams([search_stream, fixture("responses/text")]).await;
-    let mut browser = conversation(agent(model(&provider).with_reasoning("low")));
-    browser.send("News?").await;
+    let mut browser = asked(model(&provider).with_reasoning("low"), "News?").await;
     browser.send("Thanks").await;
     assert_eq!(last_contents(&browser).text, THE_TEXT);
     let input = provider.requests()[1].body["input"].as_array().unwrap().clone();
@@ -121,8 +118,7 @@ async fn reasoning_that_the_provider_cannot_decrypt_any_more_is_left_out() {
         (StatusCode::OK, fixture("responses/text")),
     ])
     .await;
-    let mut browser = conversation(agent(model(&provider).with_reasoning("low")));
-    browser.send("News?").await;
+    let mut browser = asked(model(&provider).with_reasoning("low"), "News?").await;
     browser.send("Thanks").await;
     assert_eq!(last_contents(&browser).text, THE_TEXT);
     let input = provider.requests()[2].body["input"].as_array().unwrap().clone();
@@ -151,11 +147,8 @@ async fn reasoning_that_the_server_refuses_by_its_id_is_sent_without_it_from_the
         text(),
     ])
     .await;
-    let log = CapturedLog::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(log.writer()).with_ansi(false);
-    let _guard = subscribe(subscriber.finish());
-    let mut browser = conversation(agent(model(&provider).with_reasoning("low")));
-    browser.send("How is the weather?").await;
+    let (log, _guard) = captured();
+    let mut browser = asked(model(&provider).with_reasoning("low"), "How is the weather?").await;
     browser.send("Thanks").await;
     assert_eq!(last_contents(&browser).text, THE_TEXT);
     let requests = provider.requests();
@@ -187,8 +180,7 @@ async fn reasoning_that_is_also_refused_without_its_id_is_left_out_of_this_reque
         text(),
     ])
     .await;
-    let mut browser = conversation(agent(model(&provider).with_reasoning("low")));
-    browser.send("How is the weather?").await;
+    let mut browser = asked(model(&provider).with_reasoning("low"), "How is the weather?").await;
     browser.send("Thanks").await;
     assert_eq!(last_contents(&browser).text, THE_TEXT);
     let requests = provider.requests();

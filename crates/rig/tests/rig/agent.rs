@@ -1,5 +1,6 @@
 //! An agent built with rig, behind the route: the user's decisions, and what the model reads.
 
+use chat_test_support::browser::{approve, say};
 use std::time::Duration;
 
 use rig_agent::tool::DynamicTool;
@@ -75,8 +76,7 @@ async fn an_approved_call_runs_once_and_the_agent_continues() {
     assert_eq!((provider.requests().len(), executed.lock().unwrap().len()), (1, 0));
     let message = serde_json::to_string(browser.messages().last().unwrap()).unwrap();
     assert!(message.contains("May it delete?"), "{message}");
-    browser.approve("delete").await;
-    assert_eq!(browser.error(), None);
+    approve(&mut browser, "delete").await;
     assert_eq!(*executed.lock().unwrap(), ["delete a"]);
     let expected = expected_call("delete", "a", "output-available", json!({"done": "a"}));
     assert_eq!(calls(&browser), [expected]);
@@ -99,8 +99,7 @@ async fn an_approved_tool_that_hangs_is_stopped_and_the_agent_continues() {
             None => (agent, Duration::from_secs(90)),
             Some(time) => (agent.with_tool_timeout(time), Duration::from_secs(30)),
         };
-        let mut browser = browser(agent);
-        browser.send("Go").await;
+        let mut browser = started(agent).await;
         tokio::time::timeout(limit, browser.approve("hangs")).await.expect("the tool is stopped");
         assert_eq!(browser.error(), None);
         let error = "The tool took too long and was stopped. What it did until then is not known.";
@@ -115,8 +114,8 @@ async fn an_approved_tool_that_hangs_is_stopped_and_the_agent_continues() {
 #[tokio::test]
 async fn a_denied_call_does_not_run_and_the_model_reads_the_reason() {
     let (provider, builder, executed) = answering(&[("t1", "delete", r#"{"what":"a"}"#)]);
-    let mut browser = browser(RigAgent::new(build(builder, &executed)).needs_approval("delete"));
-    browser.send("Go").await;
+    let mut browser =
+        started(RigAgent::new(build(builder, &executed)).needs_approval("delete")).await;
     browser.deny("delete", "it is mine").await;
     assert_eq!(browser.error(), None);
     assert_eq!(calls(&browser)[0].2, "output-denied");
@@ -163,8 +162,7 @@ async fn a_predicate_that_panics_requires_approval() {
     let provider = Provider::with_streams([first]);
     let (builder, executed) = agent_builder(&provider);
     let agent = RigAgent::new(build(builder, &executed));
-    let mut browser = browser(agent.needs_approval_when(|_, _| panic!("a predicate")));
-    browser.send("Go").await;
+    let browser = started(agent.needs_approval_when(|_, _| panic!("a predicate"))).await;
     assert_eq!(calls(&browser)[0].2, "approval-requested");
     assert!(executed.lock().unwrap().is_empty());
 }
@@ -173,15 +171,13 @@ async fn a_predicate_that_panics_requires_approval() {
 async fn an_approved_tool_whose_definition_has_changed_does_not_run() {
     let (_provider, builder, executed) = answering(&[("t1", "delete", r#"{"what":"a"}"#)]);
     let rig = build(builder, &executed);
-    let mut browser = browser(RigAgent::new(rig.clone()).needs_approval("delete"));
-    browser.send("Go").await;
+    let mut browser = started(RigAgent::new(rig.clone()).needs_approval("delete")).await;
     let schema = json!({"type": "object"});
     let other = DynamicTool::new(ToolName::new("delete").unwrap(), "Else.", schema, |_| {
         Box::pin(async { panic!("it ran") })
     });
     rig.tool_server_handle().add_dynamic_tool(other);
-    browser.approve("delete").await;
-    assert_eq!(browser.error(), None);
+    approve(&mut browser, "delete").await;
     assert_eq!(calls(&browser)[0].2, "output-error");
     assert!(executed.lock().unwrap().is_empty());
 }
@@ -227,10 +223,8 @@ async fn reasoning_is_sent_back_to_the_model_after_an_approval() {
     let (builder, executed) = agent_builder(&provider);
     let agent = RigAgent::new(build(builder, &executed));
     let mut browser =
-        browser(agent.needs_approval_when(|_, input| input.as_str().contains("Faro")));
-    browser.send("Go").await;
-    browser.approve("delete").await;
-    assert_eq!(browser.error(), None);
+        started(agent.needs_approval_when(|_, input| input.as_str().contains("Faro"))).await;
+    approve(&mut browser, "delete").await;
     let content = provider.requests()[1]["messages"][1]["content"].clone();
     assert_eq!(content[0]["signature"], "c2lnbmVkIGJ5IG5vYm9keQ==");
     assert_eq!(content[1], json!({"type": "redacted_thinking", "data": "bm90IGZvciB5b3U="}));
@@ -250,10 +244,8 @@ async fn a_panic_of_a_tool_fails_the_run_but_if_the_call_was_approved_only_the_c
     assert_eq!(calls(&failing)[0].2, "output-available");
     assert_eq!(calls(&failing)[1].2, "output-error");
 
-    let mut browser = browser(RigAgent::new(rig).needs_approval("panics"));
-    browser.send("Go").await;
-    browser.approve("panics").await;
-    assert_eq!(browser.error(), None);
+    let mut browser = started(RigAgent::new(rig).needs_approval("panics")).await;
+    approve(&mut browser, "panics").await;
     assert_eq!(
         (&*calls(&browser)[1].2, &calls(&browser)[1].3),
         ("output-error", &json!("The tool failed."))
@@ -284,10 +276,8 @@ async fn an_image_returned_by_a_tool_is_sent_as_an_image_in_the_next_turn_too() 
     let text = fixture("anthropic/text");
     let provider = Provider::with_streams([first, text.clone(), text]);
     let (builder, executed) = agent_builder(&provider);
-    let mut browser = browser(RigAgent::new(build(builder, &executed)));
-    browser.send("Go").await;
-    browser.send("And now?").await;
-    assert_eq!(browser.error(), None);
+    let mut browser = started(RigAgent::new(build(builder, &executed))).await;
+    say(&mut browser, "And now?").await;
     let (in_run, later) = (&tool_results(&provider, 1)[0].1, &tool_results(&provider, 2)[0].1);
     assert!(in_run.contains(r#""data":"iVBORw0KGgo=""#) && in_run == later, "{in_run} {later}");
 }
@@ -300,10 +290,8 @@ async fn reasoning_is_sent_back_to_the_model_with_the_next_user_message() {
     let thinking = lines.join("\n").replace(r#""tool_use""#, r#""end_turn""#);
     let provider = Provider::with_streams([as_stream(&thinking), fixture("anthropic/text")]);
     let (builder, executed) = agent_builder(&provider);
-    let mut browser = browser(RigAgent::new(build(builder, &executed)));
-    browser.send("Go").await;
-    browser.send("And now?").await;
-    assert_eq!(browser.error(), None);
+    let mut browser = started(RigAgent::new(build(builder, &executed))).await;
+    say(&mut browser, "And now?").await;
     assert_eq!(
         provider.requests()[1]["messages"][1]["content"],
         json!([

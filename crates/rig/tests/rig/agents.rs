@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
-use chat_test_support::browser::over;
+use chat_test_support::browser::{over, say};
 use rig_agent::tool::{DynamicTool, ToolContext, ToolExecutionError, ToolOutput};
 use rig_agent::{Agent, AgentBuilder};
 use rig_core::message::{ImageMediaType, ToolName, ToolResultContent};
@@ -123,8 +123,7 @@ pub(crate) fn answering(calls: &[(&str, &str, &str)]) -> (Provider, AgentBuilder
 /// Returns the conversation of an agent that has received "Go" and has not failed.
 pub(crate) async fn started(agent: RigAgent) -> Conversation<'static> {
     let mut browser = browser(agent);
-    browser.send("Go").await;
-    assert_eq!(browser.error(), None);
+    say(&mut browser, "Go").await;
     browser
 }
 

@@ -2,7 +2,7 @@
 //! long, a failure outside the tool, a prompt or a call that a hook replaced, a source that is
 //! named late, an input that is sent twice.
 
-use chat_test_support::browser::{agent as agent_of, conversation};
+use chat_test_support::browser::{agent as agent_of, approve, conversation, say};
 use rig_agent::AgentBuilder;
 use rig_agent::agent::{AgentHook, HookContext, RunStart, RunStartAction};
 use rig_agent::tool::RegisteredTool;
@@ -27,8 +27,7 @@ async fn a_call_whose_output_is_too_long_has_failed_for_the_user_and_for_the_mod
         let provider = Provider::with_streams([first.clone(), fixture("anthropic/text")]);
         let (builder, executed) = agent_builder(&provider);
         let agent = RigAgent::new(build(builder, &executed)).with_max_output_bytes(18);
-        let mut browser = browser(agent.needs_approval_when(move |_, _| approved));
-        browser.send("Go").await;
+        let mut browser = started(agent.needs_approval_when(move |_, _| approved)).await;
         if approved {
             browser.approve("look").await;
         }
@@ -76,8 +75,8 @@ async fn an_error_of_the_runtime_of_a_tool_is_masked_for_the_user_and_for_the_mo
         let rig = build(builder, &executed);
         rig.tool_server_handle()
             .add_registered_tool(RegisteredTool::from_handler(FailingTool).unwrap());
-        let mut browser = browser(RigAgent::new(rig).needs_approval_when(move |_, _| approved));
-        browser.send("Go").await;
+        let mut browser =
+            started(RigAgent::new(rig).needs_approval_when(move |_, _| approved)).await;
         if approved {
             browser.approve("reach").await;
         }
@@ -102,10 +101,8 @@ impl AgentHook for ReplacePrompt {
 async fn tool_results_are_sent_before_a_prompt_that_a_hook_replaced() {
     let (provider, builder, executed) = answering(&[("t1", "delete", r#"{"what":"a"}"#)]);
     let rig = build(builder.add_hook(ReplacePrompt), &executed);
-    let mut browser = browser(RigAgent::new(rig).needs_approval("delete"));
-    browser.send("Go").await;
-    browser.send("Never mind").await;
-    assert_eq!(browser.error(), None);
+    let mut browser = started(RigAgent::new(rig).needs_approval("delete")).await;
+    say(&mut browser, "Never mind").await;
     assert!(
         tool_results(&provider, 1)[0].1.contains("not executed"),
         "{:?}",
@@ -130,8 +127,7 @@ async fn reasoning_is_sent_back_if_a_hook_repaired_the_call_after_it() {
     let (builder, executed) = agent_builder(&provider);
     let rig = build(builder.add_hook(RepairHook), &executed);
     let mut browser = started(RigAgent::new(rig).needs_approval("look")).await;
-    browser.approve("look").await;
-    assert_eq!(browser.error(), None);
+    approve(&mut browser, "look").await;
     let messages = provider.requests()[2]["messages"].to_string();
     assert!(messages.contains("c2lnbmVkIGJ5IG5vYm9keQ=="), "{messages}");
 }
@@ -166,8 +162,7 @@ async fn a_source_that_is_named_after_its_text_is_shown_once() {
         [conversation(agent_of(RigModel::new(provider.chat()))), browser(RigAgent::new(rig))];
     for mut browser in browsers {
         provider.respond_with(streams());
-        browser.send("News?").await;
-        assert_eq!(browser.error(), None);
+        say(&mut browser, "News?").await;
         assert_eq!(contents(&browser).sources, ["https://news.example/a"]);
     }
 }
@@ -188,8 +183,7 @@ async fn if_an_input_is_sent_twice_the_last_one_is_used() {
     let streams = [as_stream(&restated.join("\n")), fixture("responses/text")];
     let provider = Provider::with_streams(streams);
     let mut browser = conversation(agent_of(RigModel::new(provider.responses())));
-    browser.send("How is the weather?").await;
-    assert_eq!(browser.error(), None);
+    say(&mut browser, "How is the weather?").await;
     assert_eq!(contents(&browser).calls[0].1, json!({"city": "Faro"}));
     let input = provider.requests()[1]["input"].to_string();
     assert!(input.contains("Faro: sun") && !input.contains("Lisbon"), "{input}");

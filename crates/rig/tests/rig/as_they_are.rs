@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use chat_test_support::browser::{agent, conversation};
+use chat_test_support::browser::{agent, asked, conversation};
 use futures::StreamExt;
 use rig_agent::AgentBuilder;
 use rig_agent::tool::{DynamicTool, ToolOutput};
@@ -25,59 +25,39 @@ use ui_message_stream_rig::{RigAgent, RigModel};
 use super::agents::browser;
 use super::provider::{Provider, as_stream, fixture};
 
+const FAILS: &str = "+ error, provider: None";
+const NO_TEXT: &[&str] = &["- text It is.", "- finished Stop", FAILS];
+const NO_NAME: &[&str] = &["- error, provider: Some(\"Overloaded\")", FAILS];
+const NO_CALL: &[&str] =
+    &["- call tides {}", "- finished ToolCalls", FAILS, "+ incomplete call tides {}"];
+const NO_CHARACTER: &[&str] = &[
+    "- reasoning Hm 😀.",
+    "- text It 😀 is\u{fffd}",
+    "- call tides {\"at\":\"😀\"}",
+    "- finished ToolCalls",
+    FAILS,
+];
+
 /// All differences. The README has them in short.
 const DIFFERENCES: &[Difference] = &[
     Difference {
         why: "rig ends a stream at data that is not JSON",
         streams: &[
-            (
-                "chat/keep_alives_as_data",
-                &["- text It is.", "- finished Stop", "+ error, provider: None"],
-            ),
-            (
-                "responses/keep_alives_as_data",
-                &["- text It is.", "- finished Stop", "+ error, provider: None"],
-            ),
-            (
-                "chat/a_character_split_over_two_deltas",
-                &[
-                    "- reasoning Hm 😀.",
-                    "- text It 😀 is\u{fffd}",
-                    "- call tides {\"at\":\"😀\"}",
-                    "- finished ToolCalls",
-                    "+ error, provider: None",
-                ],
-            ),
-            (
-                "responses/a_character_split_over_two_deltas",
-                &[
-                    "- reasoning Hm 😀.",
-                    "- text It 😀 is\u{fffd}",
-                    "- call tides {\"at\":\"😀\"}",
-                    "- finished ToolCalls",
-                    "+ error, provider: None",
-                ],
-            ),
-            (
-                "chat/an_event_that_is_an_error_in_words",
-                &["- error, provider: Some(\"Overloaded\")", "+ error, provider: None"],
-            ),
+            ("chat/keep_alives_as_data", NO_TEXT),
+            ("responses/keep_alives_as_data", NO_TEXT),
+            ("chat/a_character_split_over_two_deltas", NO_CHARACTER),
+            ("responses/a_character_split_over_two_deltas", NO_CHARACTER),
+            ("chat/an_event_that_is_an_error_in_words", NO_NAME),
         ],
     },
     Difference {
         why: "rig ends a stream of Responses at data without a type, and does not say what it is",
-        streams: &[(
-            "responses/an_event_that_is_an_error",
-            &["- error, provider: Some(\"Overloaded\")", "+ error, provider: None"],
-        )],
+        streams: &[("responses/an_event_that_is_an_error", NO_NAME)],
     },
     Difference {
         why: "rig refuses a body that is not a stream, and does not say what it is",
         streams: &[
-            (
-                "chat, an answer as the whole body",
-                &["- text It is.", "- finished Stop", "+ error, provider: None"],
-            ),
+            ("chat, an answer as the whole body", NO_TEXT),
             (
                 "responses, an answer as the whole body",
                 &[
@@ -85,33 +65,24 @@ const DIFFERENCES: &[Difference] = &[
                     "- text It is.",
                     "- call tides {}",
                     "- finished ToolCalls",
-                    "+ error, provider: None",
+                    FAILS,
                 ],
             ),
-            (
-                "chat, an error as the whole body",
-                &["- error, provider: Some(\"Overloaded\")", "+ error, provider: None"],
-            ),
-            (
-                "responses, an error as the whole body",
-                &["- error, provider: Some(\"Overloaded\")", "+ error, provider: None"],
-            ),
+            ("chat, an error as the whole body", NO_NAME),
+            ("responses, an error as the whole body", NO_NAME),
         ],
     },
     Difference {
         why: "rig takes an answer without `finish_reason` for one that was cut off, unless the dialect is set to",
         streams: &[
-            (
-                "chat/text_without_a_finish_reason",
-                &["- usage 11 9", "- finished Stop", "+ error, provider: None"],
-            ),
+            ("chat/text_without_a_finish_reason", &["- usage 11 9", "- finished Stop", FAILS]),
             (
                 "chat/a_call_without_a_finish_reason",
                 &[
                     "- call tides {}",
                     "- usage 11 9",
                     "- finished Stop",
-                    "+ error, provider: None",
+                    FAILS,
                     "+ incomplete call tides {}",
                 ],
             ),
@@ -121,7 +92,7 @@ const DIFFERENCES: &[Difference] = &[
                     "- call tides {}",
                     "- usage 11 9",
                     "- finished Other",
-                    "+ error, provider: None",
+                    FAILS,
                     "+ incomplete call tides ",
                 ],
             ),
@@ -145,48 +116,19 @@ const DIFFERENCES: &[Difference] = &[
     Difference {
         why: "rig fails at a finish reason that it does not know, and at a response that was cancelled",
         streams: &[
-            (
-                "chat/a_finish_reason_in_capitals",
-                &[
-                    "- call tides {}",
-                    "- finished ToolCalls",
-                    "+ error, provider: None",
-                    "+ incomplete call tides {}",
-                ],
-            ),
+            ("chat/a_finish_reason_in_capitals", NO_CALL),
             (
                 "responses/a_call_of_a_response_that_is_completed_as_cancelled",
-                &[
-                    "- call tides {}",
-                    "- finished Other",
-                    "+ error, provider: None",
-                    "+ incomplete call tides {}",
-                ],
+                &["- call tides {}", "- finished Other", FAILS, "+ incomplete call tides {}"],
             ),
         ],
     },
     Difference {
         why: "rig runs no call of a response whose item did not end before it",
         streams: &[
-            ("responses/arguments_without_an_end", &["- finished Stop", "+ error, provider: None"]),
-            (
-                "responses/arguments_without_the_end_of_the_item",
-                &[
-                    "- call tides {}",
-                    "- finished ToolCalls",
-                    "+ error, provider: None",
-                    "+ incomplete call tides {}",
-                ],
-            ),
-            (
-                "responses/an_item_behind_the_end",
-                &[
-                    "- call tides {}",
-                    "- finished ToolCalls",
-                    "+ error, provider: None",
-                    "+ incomplete call tides {}",
-                ],
-            ),
+            ("responses/arguments_without_an_end", &["- finished Stop", FAILS]),
+            ("responses/arguments_without_the_end_of_the_item", NO_CALL),
+            ("responses/an_item_behind_the_end", NO_CALL),
         ],
     },
     Difference {
@@ -556,8 +498,7 @@ async fn a_dialect_can_be_set_to_end_an_answer_without_a_finish_reason() {
         let provider = Provider::with_streams([fixture(name), fixture("chat/text_is_joined")]);
         let config = OpenAIConfig::new("sk-very-secret").with_dialect(&dialect);
         let model = config.connect(provider.clone()).chat("a-model").erase();
-        let mut browser = conversation(agent(RigModel::new(model)));
-        browser.send("Go").await;
+        let browser = asked(RigModel::new(model), "Go").await;
         let (contents, error) = message(&browser);
         assert_eq!((&*contents.text, contents.calls.len(), error), (text, calls, None), "{name}");
     }

@@ -1,5 +1,6 @@
 //! Who may make the calls of an agent built with rig, and approval by default.
 
+use chat_test_support::browser::{approve, say};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -96,12 +97,10 @@ async fn a_call_that_is_no_longer_permitted_when_it_is_approved_is_not_executed(
                     async { decision }
                 }),
             };
-            let mut browser = browser(agent);
-            browser.send("Go").await;
+            let mut browser = started(agent).await;
             assert_eq!(calls(&browser)[0].2, "approval-requested");
             is_permitted.store(!is_withdrawn, Ordering::SeqCst);
-            browser.approve("delete").await;
-            assert_eq!(browser.error(), None);
+            approve(&mut browser, "delete").await;
             let outcome = match is_withdrawn {
                 true => {
                     expected_call("delete", "a", "output-error", json!(UserText::Revoked.text()))
@@ -179,8 +178,7 @@ async fn a_rule_over_the_input_decides_itself_if_the_history_is_imported() {
         {"id": "m2", "role": "assistant", "parts": [{"type": "text", "text": "Hello"}]}]"#;
     let messages: Vec<UiMessage> = serde_json::from_str(messages).unwrap();
     let mut browser = browser(agent).with_messages(messages);
-    browser.send("Go").await;
-    assert_eq!(browser.error(), None);
+    say(&mut browser, "Go").await;
     assert_eq!(calls(&browser)[0].2, "output-available");
 }
 

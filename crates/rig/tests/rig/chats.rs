@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
-use chat_test_support::browser::over;
+use chat_test_support::browser::{over, say};
 use serde_json::json;
 use tokio::sync::Notify;
 use ui_message_stream::UserText;
@@ -92,8 +92,7 @@ async fn no_approval_is_requested_from_a_client_that_cannot_answer_and_the_model
     let chats = agent.into_chat_server().with_version(Version::V5);
     let routes = Router::new().nest("/api/chat", chat_routes(chats.clone()));
     let mut browser = over(routes.layer(without_authentication()));
-    browser.send("Go").await;
-    assert_eq!(browser.error(), None);
+    say(&mut browser, "Go").await;
     let call = &calls(&browser)[0];
     assert_eq!((&*call.2, &call.3), ("output-error", &json!(UserText::NotAnswerable.text())));
     assert!(tool_results(&provider, 1)[0].1.contains(UserText::NotAnswerable.text()));

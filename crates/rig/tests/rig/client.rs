@@ -60,9 +60,7 @@ async fn resumed_turn(case: &str, approves: bool) -> Value {
 
 #[tokio::test]
 async fn every_client_accepts_the_responses_of_a_rig_agent() {
-    let Some(client) = node_project("tests/client") else {
-        return;
-    };
+    let Some(client) = node_project("tests/client") else { return };
     let look = ("t0", "look", r#"{"what":"a"}"#);
     let cases = [
         first_turn("asks", &[look, ("t1", "delete", r#"{"what":"b"}"#)], false).await,

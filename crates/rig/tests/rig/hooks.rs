@@ -1,6 +1,7 @@
 //! The effect of the hooks of an agent built with rig on what the browser shows and the model
 //! reads.
 
+use chat_test_support::browser::{approve, say};
 use std::collections::BTreeSet;
 
 use rig_agent::AgentBuilder;
@@ -52,15 +53,13 @@ async fn arguments_that_a_hook_changed_are_shown_submitted_for_approval_and_exec
         ("t3", "delete", r#"{"what":"edit"}"#),
     ]);
     let rig = build(builder.add_hook(HostHook), &executed);
-    let mut browser = browser(RigAgent::new(rig).needs_approval("delete"));
-    browser.send("Go").await;
+    let mut browser = started(RigAgent::new(rig).needs_approval("delete")).await;
     let shown = calls(&browser);
     let expected = expected_call("look", "edited", "output-available", json!({"done": "edited"}));
     assert_eq!(shown[0], expected);
     assert_eq!(shown[1], expected_call("look", "redact", "output-available", json!("redacted")));
     assert_eq!((&shown[2].1, &*shown[2].2), (&json!({"what": "edited"}), "approval-requested"));
-    browser.approve("delete").await;
-    assert_eq!(browser.error(), None);
+    approve(&mut browser, "delete").await;
     assert_eq!(*executed.lock().unwrap(), ["look edited", "look redact", "delete edited"]);
     assert!(tool_results(&provider, 1)[1].1.contains("redacted"));
 }
@@ -86,8 +85,7 @@ async fn a_hook_that_stops_the_run_aborts_it_and_no_later_call_runs() {
     let provider = Provider::with_streams([first]);
     let (builder, executed) = agent_builder(&provider);
     let rig = build(builder.add_hook(HostHook), &executed);
-    let mut browser = browser(RigAgent::new(rig).needs_approval("delete"));
-    browser.send("Go").await;
+    let browser = started(RigAgent::new(rig).needs_approval("delete")).await;
     let chunks = serde_json::to_string(&browser.last_chunks()).unwrap();
     assert!(chunks.contains(r#""type":"abort""#) && !chunks.contains("a secret"), "{chunks}");
     assert_eq!(calls(&browser)[0].2, "output-available");
@@ -110,8 +108,7 @@ async fn a_hook_that_stops_the_run_does_not_revoke_a_pending_approval_request() 
     assert!(!chunks.contains(r#""type":"abort""#), "{chunks}");
     let states: Vec<String> = calls(&browser).into_iter().map(|call| call.2).collect();
     assert_eq!(states, ["approval-requested", "output-error"]);
-    browser.approve("delete").await;
-    assert_eq!(browser.error(), None);
+    approve(&mut browser, "delete").await;
     assert_eq!(*executed.lock().unwrap(), ["delete a"]);
     assert_eq!(tool_results(&provider, 1).len(), 2);
 }
@@ -162,15 +159,13 @@ async fn a_call_of_an_unknown_tool_fails_the_run_unless_the_host_configures_othe
     let ignoring = RigAgent::new(rig.clone())
         .map_runner(|run, _| run.unhandled_invalid_tool_call(UnhandledInvalidToolCall::Ignore));
     let mut ignoring = browser(ignoring);
-    ignoring.send("Go").await;
-    assert_eq!(ignoring.error(), None);
+    say(&mut ignoring, "Go").await;
     let expected = expected_call("look", "a", "output-available", json!({"done": "a"}));
     assert_eq!(calls(&ignoring), [expected]);
 
     // rig discards the whole step, including the valid call.
     let mut skipping = browser(RigAgent::new(rig).map_runner(|run, _| run.add_hook(RepairHook)));
-    skipping.send("Go").await;
-    assert_eq!(skipping.error(), None);
+    say(&mut skipping, "Go").await;
     assert_eq!(calls(&skipping)[0].2, "output-error");
     assert_eq!(*executed.lock().unwrap(), ["look a"]);
 }
@@ -183,14 +178,12 @@ async fn a_call_that_a_hook_repairs_and_a_response_that_it_repeats_are_shown() {
     let (builder, executed) = agent_builder(&provider);
     let rig = build(builder.add_hook(RepairHook), &executed);
     let mut repaired = browser(RigAgent::new(rig.clone()));
-    repaired.send("Go").await;
-    assert_eq!(repaired.error(), None);
+    say(&mut repaired, "Go").await;
     let expected = expected_call("look", "a", "output-available", json!({"done": "a"}));
     assert_eq!(calls(&repaired), [expected]);
 
     let mut repeated = browser(RigAgent::new(rig));
-    repeated.send("Go").await;
-    assert_eq!(repeated.error(), None);
+    say(&mut repeated, "Go").await;
     let text = "Sun on “both” shores. 🚢";
     assert_eq!(contents(&repeated).text, format!("{text}{text}"));
     assert_eq!(tool_results(&provider, 3), []);

@@ -6,7 +6,7 @@ mod approvals;
 use std::collections::HashSet;
 use std::future::ready;
 
-use chat_test_support::browser::{agent, conversation};
+use chat_test_support::browser::{agent, asked, conversation, say};
 use futures::StreamExt;
 use rig_agent::AgentBuilder;
 use rig_core::DynModel;
@@ -19,7 +19,7 @@ use ui_message_stream::testing::Conversation;
 use ui_message_stream_rig::RigAgent;
 use ui_message_stream_rig::RigModel;
 
-use super::agents::{Executed, browser, build, calls, contents};
+use super::agents::{Executed, browser, build, calls, contents, started};
 use super::provider::{Provider, as_stream, fixture, lines_of};
 
 type Call = (String, Value, String, Value);
@@ -181,8 +181,7 @@ const PICTURE: &str = "data:image/png;base64,iVBORw0KGgo=";
 async fn history_with_image(provider: &Provider) -> Vec<Value> {
     provider.respond_with([fixture("responses/a_picture")]);
     let mut browser = conversation(agent(RigModel::new(provider.responses())));
-    browser.send("Draw").await;
-    assert_eq!(browser.error(), None);
+    say(&mut browser, "Draw").await;
     browser.messages().iter().map(|message| serde_json::to_value(message).unwrap()).collect()
 }
 
@@ -229,10 +228,8 @@ async fn an_item_that_is_too_large_to_be_stored_is_sent_as_an_ordinary_call() {
     let large = "a".repeat(1_100_000);
     let calls = lines_of("responses/mcp_calls").replace("✅ https://l.example/1", &large);
     let provider = Provider::with_streams([as_stream(&calls), fixture("responses/text")]);
-    let mut browser = conversation(agent(RigModel::new(provider.responses())));
-    browser.send("Go").await;
-    browser.send("And now?").await;
-    assert_eq!(browser.error(), None);
+    let mut browser = asked(RigModel::new(provider.responses()), "Go").await;
+    say(&mut browser, "And now?").await;
     let sent = sent_items(&provider, 1);
     let kinds: Vec<&str> = sent.iter().map(|item| item["type"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["mcp_list_tools", "function_call", "mcp_call", "function_call_output"]);
@@ -284,8 +281,7 @@ async fn tools_executed_by_anthropic_are_shown_and_their_blocks_are_sent_back_un
     let url = json!({"url": "https://news.example/a"});
     for (at, mut browser) in browsers(|| provider.anthropic(CLAUDE)).into_iter().enumerate() {
         provider.respond_with([fixture("anthropic/web_search"), fixture("anthropic/text")]);
-        browser.send("News?").await;
-        assert_eq!(browser.error(), None);
+        say(&mut browser, "News?").await;
         assert_eq!(
             calls(&browser),
             [
@@ -300,8 +296,7 @@ async fn tools_executed_by_anthropic_are_shown_and_their_blocks_are_sent_back_un
             ]
         );
         assert_eq!(contents(&browser).text, "I look.It reopened.");
-        browser.send("And now?").await;
-        assert_eq!(browser.error(), None);
+        say(&mut browser, "And now?").await;
         assert_eq!(blocks(&provider, 2 * at + 1), blocks_of("web_search"));
     }
 }
@@ -314,8 +309,7 @@ async fn a_container_named_at_the_end_of_a_response_is_sent_back() {
         let text = lines_of("anthropic/text").replace(r#""content":[]"#, text);
         provider.respond_with([as_stream(&text), fixture("anthropic/text")]);
         browser.send("Go").await;
-        browser.send("And now?").await;
-        assert_eq!(browser.error(), None);
+        say(&mut browser, "And now?").await;
         assert_eq!(provider.requests()[2 * at + 1]["container"], "container_02");
     }
 }
@@ -333,16 +327,14 @@ async fn provider_code_that_calls_a_tool_of_the_agent_completes_in_the_next_resp
             fixture("anthropic/text"),
         ]);
         let mut browser = browser;
-        browser.send("Go").await;
-        assert_eq!(browser.error(), None);
+        say(&mut browser, "Go").await;
         let outcome = json!({"type": "code_execution_result", "stdout": "Faro: sun\n", "stderr": "",
             "return_code": 0, "content": []});
         let code = json!({"code": "print(await weather())"});
         assert_eq!(calls(&browser)[0], executed_call("code_execution", code, outcome));
         assert_eq!((&*calls(&browser)[1].0, &*calls(&browser)[1].2), (tool, "output-available"));
         assert_eq!(provider.requests()[3 * at + 1]["container"], "container_01");
-        browser.send("And now?").await;
-        assert_eq!(browser.error(), None);
+        say(&mut browser, "And now?").await;
         assert_eq!(provider.requests()[3 * at + 2]["container"], "container_01");
         let mut expected = blocks_of("code_that_calls_a_tool");
         expected[2]["name"] = tool.into();
@@ -358,8 +350,7 @@ async fn provider_code_continues_after_a_call_that_it_made_is_approved() {
     let provider = Provider::with_streams(streams);
     let builder = AgentBuilder::new(provider.anthropic(CLAUDE)).max_tokens(999);
     let rig = build(builder.default_max_turns(5), &Executed::default());
-    let mut browser = browser(RigAgent::new(rig).needs_approval("look"));
-    browser.send("Go").await;
+    let mut browser = started(RigAgent::new(rig).needs_approval("look")).await;
     browser.approve("look").await;
     // A client does not submit automatically while a call is open.
     browser.submit().await;
@@ -378,14 +369,12 @@ async fn an_image_generated_by_gemini_is_sent_back_with_its_signature() {
         // A stream of Gemini has no `[DONE]` after the last event.
         let streams = ["gemini/picture", "gemini/text"].map(fixture);
         provider.respond_with(streams.map(|stream| stream.replace("data: [DONE]\n\n", "")));
-        browser.send("Draw").await;
-        assert_eq!(browser.error(), None);
+        say(&mut browser, "Draw").await;
         let is_picture = |part: &&Part| matches!(part, Part::File(file) if *file.url == *PICTURE);
         assert_eq!(browser.messages()[1].parts.iter().filter(is_picture).count(), 1);
         let message = serde_json::to_string(&browser.messages()[1]).unwrap();
         assert_eq!(message.matches("iVBORw0KGgo=").count(), 1, "{message}");
-        browser.send("Bluer").await;
-        assert_eq!(browser.error(), None);
+        say(&mut browser, "Bluer").await;
         assert_eq!(contents(&browser).text, "It is bluer.");
         let contents = &provider.requests()[2 * at + 1]["contents"];
         let parts = contents[1]["parts"].as_array().unwrap();

@@ -1,6 +1,6 @@
 //! `RigModel`: rig's models in an agent behind the route.
 
-use chat_test_support::browser::{Forecast, Turns, agent, conversation};
+use chat_test_support::browser::{Forecast, Turns, agent, asked, conversation, say};
 use serde_json::{Value, json};
 use test_support::message_contents::MessageContents;
 use ui_message_stream::message::Part;
@@ -34,8 +34,7 @@ async fn check_arrival_and_return(model: &str) {
     let model =
         RigModel::new(provider.anthropic(model)).map_request(|request| request.max_tokens(999));
     let mut browser = conversation(agent(model).with_usage_metadata());
-    browser.send("How is the weather?").await;
-    assert_eq!(browser.error(), None);
+    say(&mut browser, "How is the weather?").await;
     let message = browser.messages().last().unwrap();
     let contents = MessageContents::of(message);
     assert_eq!(contents.reasoning, "Two towns — both by the sea.");
@@ -76,8 +75,7 @@ async fn stored_state_of_a_model_is_not_sent_to_another_model() {
     let other = Provider::with_streams([fixture("anthropic/text")]);
     let opus = RigModel::new(other.anthropic("claude-opus-4-1"));
     let mut browser = conversation(agent(Turns::new(claude(&provider), opus)));
-    browser.send("How is the weather?").await;
-    assert_eq!(browser.error(), None);
+    say(&mut browser, "How is the weather?").await;
     let request = other.requests()[0].to_string();
     assert!(request.contains("I look at both.") && request.contains("Porto: sun"), "{request}");
     assert!(!request.contains("c2lnbmVk") && !request.contains("bm90IGZvciB5b3U="), "{request}");
@@ -86,8 +84,7 @@ async fn stored_state_of_a_model_is_not_sent_to_another_model() {
 #[tokio::test]
 async fn a_text_part_stores_no_copy_of_its_text() {
     let provider = Provider::with_streams([fixture("anthropic/text")]);
-    let mut browser = conversation(agent(claude(&provider)));
-    browser.send("Hello").await;
+    let browser = asked(claude(&provider), "Hello").await;
     let message = browser.messages().last().unwrap();
     let text = message.parts.iter().find_map(|part| match part {
         Part::Text(text) => Some(text),
@@ -110,8 +107,7 @@ async fn chat_completions_arrive_through_rig_as_through_our_own_adapter() {
         let last = "The harbour is “calm” — 🚢\ntoday.";
         let streams = [fixture(&format!("chat/{name}")), fixture("chat/text_is_joined")];
         let provider = Provider::with_streams(streams);
-        let mut browser = conversation(agent(RigModel::new(provider.chat())));
-        browser.send("How is the weather?").await;
+        let browser = asked(RigModel::new(provider.chat()), "How is the weather?").await;
         assert_eq!(browser.error(), None, "{name}");
         let contents = MessageContents::of(browser.messages().last().unwrap());
         assert_eq!(contents.reasoning, reasoning, "{name}");
@@ -166,8 +162,7 @@ async fn encrypted_reasoning_is_sent_back_with_the_id_of_its_item() {
     let provider =
         Provider::with_streams(streams.map(|name| fixture(&format!("responses/{name}"))));
     let mut browser = conversation(agent(RigModel::new(provider.responses())));
-    browser.send("How is the weather?").await;
-    assert_eq!(browser.error(), None);
+    say(&mut browser, "How is the weather?").await;
     let contents = MessageContents::of(browser.messages().last().unwrap());
     assert!(!contents.reasoning.is_empty() && contents.calls.len() == 1, "{contents:?}");
     let events = lines_of("responses/reasoning_and_a_function_call");
@@ -187,8 +182,7 @@ async fn an_incomplete_input_is_shown_as_received_and_the_model_reads_the_error(
     let streams = ["chat/a_call_with_half_an_input", "chat/text_is_joined"].map(fixture);
     let provider = Provider::with_streams(streams);
     let mut browser = conversation(agent(RigModel::new(provider.chat())));
-    browser.send("How is the weather?").await;
-    assert_eq!(browser.error(), None);
+    say(&mut browser, "How is the weather?").await;
     let message = serde_json::to_value(browser.messages().last().unwrap()).unwrap();
     let parts = message["parts"].as_array().unwrap();
     let call = parts.iter().find(|part| part["type"] == "tool-weather").unwrap();
@@ -205,8 +199,7 @@ async fn a_call_that_was_cut_off_before_its_arguments_does_not_run() {
     for (end, is_failed) in [("length", false), ("content_filter", true), ("abort", true)] {
         let cut = super::provider::as_stream(&lines.replace("length", end));
         let provider = Provider::with_streams([cut, fixture("chat/text_is_joined")]);
-        let mut browser = conversation(agent(RigModel::new(provider.chat())));
-        browser.send("Tides?").await;
+        let browser = asked(RigModel::new(provider.chat()), "Tides?").await;
         assert_eq!(browser.error().is_some(), is_failed, "{end}");
         let contents = MessageContents::of(browser.messages().last().unwrap());
         let [(tool, _, state, error)] = &contents.calls[..] else { panic!("{contents:?}") };
@@ -222,8 +215,7 @@ async fn two_calls_with_the_same_id_both_run_and_get_different_ids() {
     let streams = [super::provider::as_stream(&same_ids), fixture("anthropic/text")];
     let provider = Provider::with_streams(streams);
     let mut browser = conversation(agent(claude(&provider)));
-    browser.send("How is the weather?").await;
-    assert_eq!(browser.error(), None);
+    say(&mut browser, "How is the weather?").await;
     let contents = MessageContents::of(browser.messages().last().unwrap());
     assert_eq!(contents.calls, [weather_call("Porto"), weather_call("Faro")]);
     let results = provider.requests()[1]["messages"][2]["content"].as_array().unwrap().clone();
@@ -280,8 +272,7 @@ async fn a_failure_at_any_point_of_a_response_is_masked_and_none_of_its_calls_ru
     responses.extend((0..lines.len() - 1).map(|events| (200, cut(events))));
     for (at, response) in responses.into_iter().enumerate() {
         let provider = Provider::with_responses([response]);
-        let mut browser = conversation(agent(claude(&provider)));
-        browser.send("How is the weather?").await;
+        let browser = asked(claude(&provider), "How is the weather?").await;
         assert_eq!(browser.error(), Some("An error occurred."), "{at}");
         assert_eq!(provider.requests().len(), 1, "{at}");
         let contents = browser.messages().last().map(MessageContents::of).unwrap_or_default();

@@ -5,7 +5,7 @@
 //! Anthropic's Messages. A recording with an approval request is continued with the recordings of
 //! the same name.
 
-use chat_test_support::browser::conversation;
+use chat_test_support::browser::{conversation, say};
 use rig_agent::AgentBuilder;
 use rig_agent::tool::{DynamicTool, ToolOutput};
 use rig_core::message::ToolName;
@@ -98,8 +98,7 @@ async fn replay(recording: &str) -> String {
             continue;
         }
         // The provider-executed calls are sent back unchanged.
-        browser.send("And now?").await;
-        assert_eq!(browser.error(), None);
+        say(&mut browser, "And now?").await;
         assert!(sent(&provider, before + 1) == items(recording), "the items were changed");
     }
     format!("{kind:?}: {summary}")
@@ -144,8 +143,7 @@ async fn replay_with_decision(first: &str, second: &str) -> String {
     for mut browser in browsers(&provider, Kind::Responses) {
         provider.respond_with([as_stream(first), as_stream(&second)]);
         let before = provider.requests().len();
-        browser.send("Go").await;
-        assert_eq!(browser.error(), None);
+        say(&mut browser, "Go").await;
         match approved {
             Some(_) => browser.approve(&tool).await,
             None => browser.deny(&tool, "not now").await,

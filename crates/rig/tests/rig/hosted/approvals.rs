@@ -1,6 +1,7 @@
 //! Approval requests of the provider, through a model and through an agent of rig: the provider
 //! receives the user's decision, an approval exactly once, and no other approval.
 
+use chat_test_support::browser::{approve, say};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::StreamExt;
@@ -46,8 +47,7 @@ async fn an_approval_is_sent_to_the_provider_once_and_the_later_call_is_its_outp
     for (at, mut browser) in browsers(|| provider.responses()).into_iter().enumerate() {
         let streams = ["mcp_approval_asked", "mcp_approval_approved", "text"];
         provider.respond_with(streams.map(|name| fixture(&format!("responses/{name}"))));
-        browser.send("Shorten it").await;
-        assert_eq!(browser.error(), None);
+        say(&mut browser, "Shorten it").await;
         assert_eq!(calls(&browser), [shorten_call("approval-requested", Value::Null)]);
         let is_approval =
             |part: &Part| matches!(part, Part::Data(data) if &*data.name == "approval");
@@ -59,16 +59,14 @@ async fn an_approval_is_sent_to_the_provider_once_and_the_later_call_is_its_outp
         let chunks = serde_json::to_string(&browser.last_chunks()).unwrap();
         assert!(chunks.contains(r#""finishReason":"tool-calls""#), "{chunks}");
 
-        browser.approve("mcp.links.shorten").await;
-        assert_eq!(browser.error(), None);
+        approve(&mut browser, "mcp.links.shorten").await;
         let output = json!("✅ https://l.example/9");
         assert_eq!(calls(&browser), [shorten_call("output-available", output)]);
         assert_eq!(contents(&browser).text, "Here: https://l.example/9");
         let sent = approval_items(sent_items(&provider, 3 * at + 1));
         assert_eq!(sent, [approval_request(), approval_response(true, None)]);
 
-        browser.send("Thanks").await;
-        assert_eq!(browser.error(), None);
+        say(&mut browser, "Thanks").await;
         let sent = sent_items(&provider, 3 * at + 2);
         assert_eq!(
             approval_items(sent.clone()),
@@ -110,8 +108,7 @@ async fn a_user_message_instead_of_an_approval_response_denies_the_call() {
     for (at, mut browser) in browsers(|| provider.responses()).into_iter().enumerate() {
         provider.respond_with([fixture("responses/mcp_approval_asked"), fixture("responses/text")]);
         browser.send("Shorten it").await;
-        browser.send("Never mind").await;
-        assert_eq!(browser.error(), None);
+        say(&mut browser, "Never mind").await;
         let sent = approval_items(sent_items(&provider, 2 * at + 1));
         assert_eq!(sent[0], approval_request());
         assert_eq!((sent.len(), &sent[1]["approve"]), (2, &json!(false)));
@@ -131,8 +128,7 @@ async fn an_approval_without_a_resulting_call_has_an_unknown_outcome_and_is_not_
         browser.send("Shorten it").await;
         browser.approve("mcp.links.shorten").await;
         assert_eq!(browser.error(), Some("An error occurred."));
-        browser.send("And?").await;
-        assert_eq!(browser.error(), None);
+        say(&mut browser, "And?").await;
         let sent = sent_items(&provider, 3 * at + 2);
         assert_eq!(approval_items(sent.clone()), Vec::<Value>::new());
         let result = sent.iter().find(|item| item["type"] == "function_call_output").unwrap();
@@ -174,8 +170,7 @@ async fn an_approval_is_not_sent_again_in_the_step_after_a_tool_of_the_agent_ran
             fixture("responses/text"),
         ]);
         browser.send("Shorten it").await;
-        browser.approve("mcp.links.shorten").await;
-        assert_eq!(browser.error(), None);
+        approve(&mut browser, "mcp.links.shorten").await;
         assert_eq!(provider.requests().len(), 3 * (at + 1));
         assert_eq!(approvals_sent(&provider, 3 * at + 1), 1);
         assert_eq!(approval_items(sent_items(&provider, 3 * at + 2)), Vec::<Value>::new());
@@ -205,8 +200,7 @@ async fn the_output_of_an_approved_call_is_sent_once_after_a_tool_of_the_agent_r
             fixture("responses/text"),
         ]);
         browser.send("Shorten it").await;
-        browser.approve("mcp.links.shorten").await;
-        assert_eq!(browser.error(), None);
+        approve(&mut browser, "mcp.links.shorten").await;
         assert_eq!(
             calls(&browser)[0],
             shorten_call("output-available", json!("✅ https://l.example/9"))
@@ -247,8 +241,7 @@ async fn an_approval_is_not_sent_again_if_a_hook_repeats_the_model_call() {
     let rig = build(builder.add_hook(RepeatFirstText::default()), &Executed::default());
     let mut browser = browser(RigAgent::new(rig));
     browser.send("Shorten it").await;
-    browser.approve("mcp.links.shorten").await;
-    assert_eq!(browser.error(), None);
+    approve(&mut browser, "mcp.links.shorten").await;
     let sent: Vec<usize> = (0..3).map(|request| approvals_sent(&provider, request)).collect();
     assert_eq!(sent, [0, 1, 0]);
     let sent = function_calls(&provider, 2);
