@@ -43,9 +43,7 @@ fn a_page_of_the_adapter_example_that_is_opened_again_finds_no_answer_to_rejoin(
 
 #[test]
 fn the_attacks_on_adapters_have_the_documented_results() {
-    let Some(client) = node_project("tests/client") else {
-        return;
-    };
+    let Some(client) = node_project("tests/client") else { return };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let hosts = runtime.block_on(async {
         let keys = || KeyRing::new(1, &test_support::secret(7)).unwrap();

@@ -8,18 +8,14 @@ use test_support::external_processes::{ask_judge, node_project, run_node, say};
 
 #[test]
 fn the_real_client_still_gives_the_recorded_results() {
-    let Some(client) = node_project("tests/client") else {
-        return;
-    };
+    let Some(client) = node_project("tests/client") else { return };
     let printed = run_node(&client, &["verify.mjs"]);
     assert!(printed.ends_with(" 0 failed\n"), "{printed}");
 }
 
 #[test]
 fn every_client_version_accepts_the_chunks_of_the_translator_fixtures() {
-    let Some(client) = node_project("tests/client") else {
-        return;
-    };
+    let Some(client) = node_project("tests/client") else { return };
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/chunks");
     let mut questions = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {

@@ -97,6 +97,12 @@ fn request(method: Method, uri: &str, headers: &[(&str, &str)]) -> Request<Body>
     request.body(CHAT.into()).unwrap()
 }
 
+const ROUTES: [(Method, &str); 3] = [
+    (Method::POST, "/api/chat"),
+    (Method::GET, "/api/world"),
+    (Method::DELETE, "/api/chat/c/stream"),
+];
+
 const JSON: (&str, &str) = ("content-type", "application/json");
 const LOCAL: (&str, &str) = ("host", "127.0.0.1:3000");
 
@@ -162,11 +168,7 @@ async fn a_content_type_that_only_begins_like_json_has_no_effect() {
 async fn a_script_of_another_site_has_no_effect() {
     let server = Server::with(ChatPolicy::default());
     let cross_site = ("sec-fetch-site", "cross-site");
-    for (method, uri) in [
-        (Method::POST, "/api/chat"),
-        (Method::GET, "/api/world"),
-        (Method::DELETE, "/api/chat/c/stream"),
-    ] {
+    for (method, uri) in ROUTES {
         for mode in ["cors", "no-cors", "same-origin", "websocket"] {
             let headers = [LOCAL, JSON, cross_site, ("sec-fetch-mode", mode)];
             let answer = server.answer(request(method.clone(), uri, &headers)).await;
@@ -210,11 +212,7 @@ async fn a_request_of_another_origin_has_no_effect() {
         "file://",
         "",
     ] {
-        for (method, uri) in [
-            (Method::POST, "/api/chat"),
-            (Method::GET, "/api/world"),
-            (Method::DELETE, "/api/chat/c/stream"),
-        ] {
+        for (method, uri) in ROUTES {
             let headers = [LOCAL, JSON, ("origin", origin)];
             let answer = server.answer(request(method, uri, &headers)).await;
             assert_eq!(answer.status, StatusCode::FORBIDDEN, "{origin} {uri}");
@@ -486,11 +484,7 @@ async fn every_route_accepts_and_rejects_the_hosts_of_the_table() {
     assert!(HOSTS.len() >= 40);
     for (host, is_taken) in HOSTS {
         let server = Server::with(ChatPolicy::default().allow_host("chat.example"));
-        for (method, uri) in [
-            (Method::POST, "/api/chat"),
-            (Method::GET, "/api/world"),
-            (Method::DELETE, "/api/chat/c/stream"),
-        ] {
+        for (method, uri) in ROUTES {
             let mut request = request(method, uri, &[JSON, ("sec-fetch-site", "same-origin")]);
             let value = HeaderValue::from_bytes(host.as_bytes()).unwrap();
             request.headers_mut().insert(header::HOST, value);

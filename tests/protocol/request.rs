@@ -204,54 +204,46 @@ fn an_invalid_body_is_rejected_with_the_path_of_the_error() {
         format!(r#"{{"id":"s3cr3t","messages":[{{"id":"m","role":"user","parts":[{text}]}}]}}"#)
     };
     let proto = "a key `__proto__` or `constructor.prototype`, which the client refuses";
-    for (body, expected) in [
-        ("".into(), "the body is not JSON: EOF while parsing a value at line 1 column 0".into()),
-        ("s3cr3t".into(), "the body is not JSON: expected value at line 1 column 1".into()),
+    let texts = [
+        ("", "the body is not JSON: EOF while parsing a value at line 1 column 0"),
+        ("s3cr3t", "the body is not JSON: expected value at line 1 column 1"),
         (
-            r#"{"id":"s3cr3t","messages":[]} x"#.into(),
-            "the body is not JSON: trailing characters at line 1 column 31".into(),
+            r#"{"id":"s3cr3t","messages":[]} x"#,
+            "the body is not JSON: trailing characters at line 1 column 31",
         ),
-        (r#""s3cr3t""#.into(), "expected a chat request, which is an object".into()),
+        (r#""s3cr3t""#, "expected a chat request, which is an object"),
         (
-            "{}".into(),
+            "{}",
             "id: missing; this field holds the id of the chat, which a \
              `prepareSendMessagesRequest` has to return as `body: { id, messages, trigger, \
-             messageId }`; the server can read another field with `Limits::with_chat_id_field`"
-                .into(),
+             messageId }`; the server can read another field with `Limits::with_chat_id_field`",
         ),
-        (r#"{"id":null,"messages":[]}"#.into(), "id: expected a string".into()),
-        (r#"{"id":"s3cr3t"}"#.into(), "messages: missing".into()),
-        (r#"{"id":"c","messages":"s3cr3t"}"#.into(), "messages: expected an array".into()),
+        (r#"{"id":null,"messages":[]}"#, "id: expected a string"),
+        (r#"{"id":"s3cr3t"}"#, "messages: missing"),
+        (r#"{"id":"c","messages":"s3cr3t"}"#, "messages: expected an array"),
         // `serde_json` calls such a number a syntax error, or not, depending on its features.
-        ("1e400".into(), "expected a chat request, which is an object".into()),
-        (r#"{"id":"c","messages":1e400}"#.into(), "messages: expected an array".into()),
-        (r#"{"id":"c","messages":["s3cr3t"]}"#.into(), "messages[0]: expected an object".into()),
+        ("1e400", "expected a chat request, which is an object"),
+        (r#"{"id":"c","messages":1e400}"#, "messages: expected an array"),
+        (r#"{"id":"c","messages":["s3cr3t"]}"#, "messages[0]: expected an object"),
         (
-            r#"{"id":"c","messages":[{"id":"m","role":"user","parts":["s3cr3t"]}]}"#.into(),
-            "messages[0].parts[0]: expected an object".into(),
+            r#"{"id":"c","messages":[{"id":"m","role":"user","parts":["s3cr3t"]}]}"#,
+            "messages[0].parts[0]: expected an object",
         ),
-        (r#"{"id":"c","message":"s3cr3t"}"#.into(), "message: expected an object".into()),
+        (r#"{"id":"c","message":"s3cr3t"}"#, "message: expected an object"),
         (
-            r#"{"id":"c","message":{"id":"m","role":"user","parts":[0]}}"#.into(),
-            "message.parts[0]: expected an object".into(),
+            r#"{"id":"c","message":{"id":"m","role":"user","parts":[0]}}"#,
+            "message.parts[0]: expected an object",
         ),
-        (r#"{"id":"c","messages":[],"trigger":1}"#.into(), "trigger: expected a string".into()),
-        (
-            r#"{"id":"c","messages":[],"messageId":{}}"#.into(),
-            "messageId: expected a string".into(),
-        ),
-        (r#"{"id":"c","id":"d","messages":[]}"#.into(), "id: given twice".into()),
-        (r#"{"id":"c","messages":[],"messages":[]}"#.into(), "messages: given twice".into()),
-        (
-            r#"{"id":"c","messages":[],"s3cr3t":1,"s3cr3t":2}"#.into(),
-            "an object repeats a key".into(),
-        ),
-        (
-            r#"{"id":"c","messages":[],"x":[{"s3cr3t":1,"s3cr3t":2}]}"#.into(),
-            "an object repeats a key".into(),
-        ),
-        (r#"{"id":"c","messages":[],"__proto__":{}}"#.into(), proto.into()),
-        (r#"{"id":"c","messages":[],"constructor":{"prototype":1}}"#.into(), proto.into()),
+        (r#"{"id":"c","messages":[],"trigger":1}"#, "trigger: expected a string"),
+        (r#"{"id":"c","messages":[],"messageId":{}}"#, "messageId: expected a string"),
+        (r#"{"id":"c","id":"d","messages":[]}"#, "id: given twice"),
+        (r#"{"id":"c","messages":[],"messages":[]}"#, "messages: given twice"),
+        (r#"{"id":"c","messages":[],"s3cr3t":1,"s3cr3t":2}"#, "an object repeats a key"),
+        (r#"{"id":"c","messages":[],"x":[{"s3cr3t":1,"s3cr3t":2}]}"#, "an object repeats a key"),
+        (r#"{"id":"c","messages":[],"__proto__":{}}"#, proto),
+        (r#"{"id":"c","messages":[],"constructor":{"prototype":1}}"#, proto),
+    ];
+    let built = [
         (
             message(r#"{"type":"data-x","data":{"__proto__":1}}"#),
             format!("messages[0].parts[0].data: {proto}"),
@@ -270,9 +262,9 @@ fn an_invalid_body_is_rejected_with_the_path_of_the_error() {
              approval"
                 .into(),
         ),
-    ] {
-        let body: String = body;
-        let expected: String = expected;
+    ];
+    let texts = texts.map(|(body, expected)| (body.to_owned(), expected.to_owned()));
+    for (body, expected) in texts.into_iter().chain(built) {
         let refused = ChatRequest::parse(body.as_bytes(), &Limits::default());
         let refused = refused.map(|_| body).unwrap_err();
         assert_eq!(refused.to_string(), expected);

@@ -32,44 +32,35 @@ use std::io::Write as _;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
+use test_support::external_processes::node_project;
 use test_support::rng::setting;
 
+use crate::random_streams::client::{Client, ask};
 use case::Case;
-use judge::Judge;
+use judge::question;
 use tally::Tally;
 use translate::translated;
 
 #[test]
 fn the_client_builds_the_message_that_the_events_describe() {
-    let mut judge = match Judge::start() {
-        Ok(judge) => Some(judge),
-        Err(why) => {
-            assert!(!in_ci(), "the real client was not asked: {why}");
-            print_uncaptured(&format!(
-                "the real client was SKIPPED, only answers were compared: {why}"
-            ));
-            None
-        }
-    };
+    // Without the real client only answers are compared.
+    let mut judge = real_client();
     let seed = setting("TRANSLATOR_SEED").unwrap_or(20_260_117);
     let count = setting("TRANSLATOR_CASES").unwrap_or(500);
-    let numbers = match setting("TRANSLATOR_ONLY") {
-        Some(only) => only..only + 1,
-        None => 0..count,
-    };
+    let numbers = setting("TRANSLATOR_ONLY").map_or(0..count, |only| only..only + 1);
     let cases = numbers.end - numbers.start;
 
     let mut tally = Tally::new();
     let mut failing = Failing::default();
     let (sender, receiver) = sync_channel(64);
     thread::scope(|scope| {
-        let mut questions = judge.as_mut().map(Judge::questions);
+        let mut questions = judge.as_mut().map(Client::take_questions);
         scope.spawn(move || {
             for number in numbers {
                 let case = generator::case(seed, number);
                 let translated = translated(&case);
                 if let Some(questions) = &mut questions {
-                    judge::ask(questions, &case, &translated).expect("the judge listens");
+                    ask(questions, &question(&case, &translated));
                 }
                 if sender.send((number, case, translated)).is_err() {
                     return;
@@ -80,7 +71,7 @@ fn the_client_builds_the_message_that_the_events_describe() {
             translated.kinds.iter().for_each(|kind| tally.chunk(kind));
             translated.fields.iter().for_each(|field| tally.field(field));
             translated.answers.iter().for_each(|answer| tally.answer(answer));
-            let answer = judge.as_mut().map(Judge::answer);
+            let answer = judge.as_mut().map(Client::answer);
             for fault in result::faults(&case, &translated, answer.as_ref()) {
                 failing.note(number, &case, fault.what);
             }
@@ -95,6 +86,11 @@ fn the_client_builds_the_message_that_the_events_describe() {
         let rare = tally.below(100);
         assert!(rare.is_empty(), "occurred less than 100 times: {rare:?}");
     }
+}
+
+/// Starts the real client, in several versions, if it is installed. With `CI=true` it has to be.
+fn real_client() -> Option<Client> {
+    Some(Client::start(&node_project("tests/client")?, "judge.mjs"))
 }
 
 /// The failed cases, by fault.
@@ -138,10 +134,10 @@ const SHOWN: usize = 10;
 
 /// Prints a minimised failing case.
 fn show(case: &Case, fault: &str) {
-    let mut judge = Judge::start().ok();
+    let mut judge = real_client();
     let mut faults = |case: &Case| {
         let translated = translated(case);
-        let answer = judge.as_mut().map(|judge| judge.ask(case, &translated));
+        let answer = judge.as_mut().map(|judge| judge.ask(&question(case, &translated)));
         result::faults(case, &translated, answer.as_ref())
     };
     let smallest =
@@ -161,8 +157,4 @@ fn show(case: &Case, fault: &str) {
 fn print_uncaptured(what: &str) {
     // A failure to print cannot be reported.
     let _ = writeln!(std::io::stderr(), "translator: {what}");
-}
-
-fn in_ci() -> bool {
-    std::env::var_os("CI").is_some_and(|value| value == "true")
 }

@@ -21,9 +21,7 @@ pub(crate) fn faults(
         wrong.extend(wrong_answer(case, &expected, translated));
     }
     for client in case.clients() {
-        let Some(result) = answer.map(|answer| &answer["results"][client]) else {
-            continue;
-        };
+        let Some(result) = answer.map(|answer| &answer["results"][client]) else { continue };
         let mut faults = client_faults(&expected, result);
         if result["rejected"].is_null() && case.version != Version::V5 {
             faults.extend(differences(client, &expected, &result["message"]));

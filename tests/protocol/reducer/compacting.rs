@@ -76,39 +76,24 @@ proptest! {
 
 #[test]
 fn a_message_that_no_stream_produces_is_an_error_with_its_reason() {
-    for (text, error) in [
+    for (fields, reason) in [
+        (r#""role":"user","parts":[{"type":"text","text":"Hi"}]"#, "this `role`"),
+        (r#""role":"assistant","metadata":null,"parts":[]"#, "this `metadata`"),
+        (r#""role":"assistant","parts":[],"x":1"#, "this `extra`"),
+        (r#""role":"assistant","parts":[{"type":"text","text":"Hi"}]"#, "part 0 (`text`) as it is"),
         (
-            r#"{"id":"1","role":"user","parts":[{"type":"text","text":"Hi"}]}"#,
-            "no stream gives a message this `role`",
+            r#""role":"assistant","parts":[{"type":"data-x","id":"1","data":1},{"type":"data-x","id":"1","data":2}]"#,
+            "part 0 (`data-x`) as it is",
         ),
         (
-            r#"{"id":"1","role":"assistant","metadata":null,"parts":[]}"#,
-            "no stream gives a message this `metadata`",
+            r#""role":"assistant","parts":[{"type":"tool-x","toolCallId":"c","state":"input-available","input":1},{"type":"dynamic-tool","toolName":"x","toolCallId":"c","state":"output-available","input":1,"output":1}]"#,
+            "part 1 (`dynamic-tool`) as it is",
         ),
-        (
-            r#"{"id":"1","role":"assistant","parts":[],"x":1}"#,
-            "no stream gives a message this `extra`",
-        ),
-        (
-            r#"{"id":"1","role":"assistant","parts":[{"type":"text","text":"Hi"}]}"#,
-            "no stream gives a message part 0 (`text`) as it is",
-        ),
-        (
-            r#"{"id":"1","role":"assistant","parts":[{"type":"data-x","id":"1","data":1},{"type":"data-x","id":"1","data":2}]}"#,
-            "no stream gives a message part 0 (`data-x`) as it is",
-        ),
-        (
-            r#"{"id":"1","role":"assistant","parts":[{"type":"tool-x","toolCallId":"c","state":"input-available","input":1},{"type":"dynamic-tool","toolName":"x","toolCallId":"c","state":"output-available","input":1,"output":1}]}"#,
-            "no stream gives a message part 1 (`dynamic-tool`) as it is",
-        ),
-        (
-            r#"{"id":"1","role":"assistant","parts":[{"type":"new-kind"}]}"#,
-            "no stream gives a message part 0 (`new-kind`) as it is",
-        ),
+        (r#""role":"assistant","parts":[{"type":"new-kind"}]"#, "part 0 (`new-kind`) as it is"),
     ] {
-        let message = UiMessage::parse(text).unwrap();
+        let message = UiMessage::parse(&format!(r#"{{"id":"1",{fields}}}"#)).unwrap();
         let found: CompactError = compact(&message).unwrap_err();
-        assert_eq!(found.to_string(), error);
+        assert_eq!(found.to_string(), format!("no stream gives a message {reason}"));
     }
 }
 

@@ -14,9 +14,7 @@ use crate::program::{Server, run, scratch, text};
 /// demo, and to another demo without the client.
 #[test]
 fn the_real_client_has_the_same_messages_after_a_replay_as_after_the_recording() {
-    let Some(client) = node_project("tests/client") else {
-        return;
-    };
+    let Some(client) = node_project("tests/client") else { return };
     let folder = scratch("replayed");
     let demo = Demo::start();
     let recorder = Server::start(&["record", &demo.url, "--out", text(&folder)]);

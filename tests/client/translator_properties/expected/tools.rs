@@ -67,9 +67,7 @@ impl Reading {
 
     /// The description of an approval request for the user, once for each call.
     pub(super) fn describes_approval(&mut self, id: &str, descriptor: Value) {
-        let Some(number) = self.named_call(id).filter(|_| self.approvals) else {
-            return;
-        };
+        let Some(number) = self.named_call(id).filter(|_| self.approvals) else { return };
         match self.description_of(number) {
             Some(part) => part["data"] = descriptor,
             None => {
