@@ -31,13 +31,6 @@ pub struct Transition<T> {
     pub next: Option<ApprovalRecord>,
 }
 
-#[cfg(feature = "approvals")]
-impl<T> Transition<T> {
-    pub(super) fn map<U>(self, f: impl FnOnce(T) -> U) -> Transition<U> {
-        Transition { output: f(self.output), next: self.next }
-    }
-}
-
 /// The output of [`ApprovalRecord::claim`].
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]

@@ -60,12 +60,11 @@ impl Redeemed {
         }
         // Requests that no answer can reach are closed, when they are answered or a message follows.
         let undecided = chat.undecided_calls();
-        let is_answered = |id: &&ApprovalId| {
-            open.is_some() || answers.iter().any(|(answered, _)| answered == *id)
-        };
-        let answered = undecided.iter().filter_map(|call| call.approval_id.as_ref());
-        let answered: Vec<ApprovalId> = answered.filter(is_answered).cloned().collect();
-        let void = approvals.close_void(&answered).await?;
+        let answered: Vec<ApprovalId> = answers.iter().map(|(id, _)| id.clone()).collect();
+        let unreachable = undecided.iter().filter_map(|call| call.approval_id.as_ref());
+        let unreachable = unreachable.filter(|id| open.is_some() || answered.contains(id));
+        let unreachable: Vec<ApprovalId> = unreachable.cloned().collect();
+        let void = approvals.close_void(&unreachable, &answered).await?;
         let mut calls = Box::new(approvals.resolve(plan, &chat.client_executed).await?);
         let deferred = calls.results().clone();
         let superseded = deferred.superseded().iter().map(|call| {

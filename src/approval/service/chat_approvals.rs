@@ -53,15 +53,17 @@ pub struct ChatApprovals {
 
 impl ChatApprovals {
     /// Closes those of these requests of the chat that no key of this server has sealed, and returns their
-    /// outcomes. They cannot be answered here, for example because the key was deleted with a restore.
+    /// outcomes. They cannot be answered here, for example because the key was deleted with a restore. Those
+    /// that are not `answered` are closed if a newer message closes them.
     ///
     /// # Errors
     /// [`LedgerStoreError`] if the ledger fails. Some of the requests may be closed then.
     pub async fn close_void(
         &self,
         ids: &[ApprovalId],
+        answered: &[ApprovalId],
     ) -> Result<Vec<ResolvedRequest>, LedgerStoreError> {
-        close_void(self, ids).await
+        close_void(self, ids, answered).await
     }
 
     /// Records the rejection of responses to calls that the chat does not hold.

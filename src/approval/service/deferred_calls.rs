@@ -211,7 +211,10 @@ impl Answers {
             Verdict::Takes(step) => Some((answer.record()?, *step)),
             _ => None,
         });
-        let steps: HashMap<RecordId, Step> = asked.collect();
+        let mut asked: Vec<_> = asked.collect();
+        // If a call was approved and denied, the approval counts.
+        asked.sort_by_key(|(_, step)| *step == Step::Claim);
+        let steps: HashMap<RecordId, Step> = asked.into_iter().collect();
         let unanswered = pending.into_iter().filter(|record| !steps.contains_key(&record.id));
         let unanswered = unanswered.filter_map(|record| {
             let id = record.approval_id(&inner.keys, now)?;

@@ -39,21 +39,28 @@ pub(super) async fn take_step(
     response: &UnverifiedApprovalResponse,
     record: &ApprovalRecord,
 ) -> Result<RecordUpdate<Stepped>, LedgerStoreError> {
-    let decide = |now| approvals.decision(now, response.reason.clone());
-    if step == Step::Claim {
-        let lease_holder = LeaseHolderId::from_bytes(random_bytes());
-        let decide = |now| {
-            let changed_input = response.changed_input.clone();
-            decide(now).with_changed_input(changed_input, record)
-        };
-        return Ok(claim(approvals, record, lease_holder, decide).await?.map(Stepped::from));
-    }
     let (inner, principal) = (&approvals.inner, &approvals.principal);
-    let rule = |record: &ApprovalRecord, now| match step {
-        Step::Deny => record.deny(&decide(now)).map(Stepped::from),
-        Step::Lapse | Step::Claim => record.lapse(&decide(now)).map(Stepped::from),
+    let decide = |now| approvals.decision(now, response.reason.clone());
+    let update = match step {
+        Step::Claim => {
+            let lease_holder = LeaseHolderId::from_bytes(random_bytes());
+            let decide = |now| {
+                let changed_input = response.changed_input.clone();
+                decide(now).with_changed_input(changed_input, record)
+            };
+            return Ok(claim(approvals, record, lease_holder, decide).await?.map(Stepped::from));
+        }
+        Step::Lapse => {
+            let lapse = |record: &ApprovalRecord, now| record.lapse(&decide(now));
+            let lapsed = inner.update_record(Some(principal), record.id, lapse).await?;
+            lapsed.map(|lapsed| lapsed.map(Stepped::from))
+        }
+        Step::Deny => {
+            let deny = |record: &ApprovalRecord, now| record.deny(&decide(now));
+            let denied = inner.update_record(Some(principal), record.id, deny).await?;
+            denied.map(|denied| denied.map(Stepped::from))
+        }
     };
-    let update = inner.update_record(Some(principal), record.id, rule).await?;
     let update = update.ok_or_else(record_missing)?;
     match update.output {
         // The audit event of the new state reports the lapse.

@@ -62,13 +62,15 @@ impl OtherKeys {
     }
 }
 
-/// Closes those of these requests that no key of this server has sealed. The log of the chat holds their ids, so they
-/// are genuine, but this server cannot check an answer to them. Returns the outcomes of those that are closed.
+/// Closes those of these requests that no key of this server has sealed, if they are answered or a newer message closes
+/// them. The log of the chat holds their ids, so they are genuine, but this server cannot check an answer to them.
+/// Returns the outcomes of those that are closed. An id of a newer format is left to a newer server.
 ///
 /// The ledger learns it first: no other server may execute a call that this chat shows as not executed.
 pub(super) async fn close_void(
     approvals: &ChatApprovals,
     ids: &[ApprovalId],
+    answered: &[ApprovalId],
 ) -> Result<Vec<ResolvedRequest>, LedgerStoreError> {
     let (inner, now) = (&approvals.inner, system_time());
     let mut closed = Vec::new();
@@ -76,22 +78,24 @@ pub(super) async fn close_void(
         if Token::open(&inner.keys, id, now).is_some() {
             continue;
         }
-        let token = Token::unverified(id);
+        let Some(token) = Token::unverified(id) else { continue };
         let is_own = |record: &ApprovalRecord| {
             approvals.is_requested_by_owner(record)
                 && record.chat_id == approvals.chat
-                && token.is_some_and(|token| token == record.token())
+                && token == record.token()
         };
-        let revoke = |record: &ApprovalRecord, now| match is_own(record) {
-            true => record.revoke(RevocationReason::ByHost, now),
-            false => Transition { output: false, next: None },
+        let is_closed = |record: &ApprovalRecord| {
+            is_own(record) && (answered.contains(id) || record.is_closed_by_new_message())
         };
-        let revoked = match token {
-            Some(token) => {
-                inner.update_record(Some(&approvals.principal), token.record, revoke).await?
+        let revoke = |record: &ApprovalRecord, now| {
+            if is_closed(record) {
+                record.revoke(RevocationReason::ByHost, now)
+            } else {
+                Transition { output: false, next: None }
             }
-            None => None,
         };
+        let principal = Some(&approvals.principal);
+        let revoked = inner.update_record(principal, token.record, revoke).await?;
         let resolved = match revoked.filter(|revoked| is_own(&revoked.record)) {
             Some(RecordUpdate { record, at, .. }) => {
                 let outcome = record.outcome_at(at).filter(|outcome| {

@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use ui_message_stream::AgentEvent;
 use ui_message_stream::approval::store::InMemoryLedger;
 use ui_message_stream::approval::{
-    ApprovalDecision, Approvals, DeferredOutcome, KeyRing, ToolList,
+    ApprovalDecision, Approvals, DeferredOutcome, KeyRing, OnNewMessage, ToolList,
 };
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::json::Json;
@@ -36,6 +36,10 @@ struct Servers {
 impl Servers {
     /// The agent asks for an approval.
     fn new(keys: [u8; 2]) -> Self {
+        Self::with_rule(keys, OnNewMessage::default())
+    }
+
+    fn with_rule(keys: [u8; 2], on_new_message: OnNewMessage) -> Self {
         let (logs, ledger) = (Arc::new(InMemoryLogStore::new()), Arc::new(InMemoryLedger::new()));
         let calls = Arc::new(AtomicUsize::new(0));
         let [first, second] = keys.map(|key| {
@@ -51,6 +55,7 @@ impl Servers {
             let tools = ToolList::new().tool("ring", "Rings the bell.", &Json::null());
             let keys = KeyRing::new(1, &test_support::secret(key)).unwrap();
             let approvals = Approvals::new(tools).with_approval_ttl(TTL).with_keys(keys);
+            let approvals = approvals.on_new_message(on_new_message);
             ChatServer::new(agent, approvals.with_ledger(ledger.clone())).with_store(logs.clone())
         });
         Servers { first, second, calls }
@@ -125,6 +130,16 @@ async fn a_question_whose_key_was_lost_is_closed_in_the_store_by_the_next_messag
     assert!(error_of(&chat).contains("not executed"));
     assert_eq!(chat.open_approvals().len(), 1, "the new question");
     assert_eq!(servers.first.approvals().pending(&ada()).await.unwrap(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_at_a_server_with_another_key_closes_no_question_that_messages_leave_open() {
+    let servers = Servers::with_rule([7, 8], OnNewMessage::Run);
+    servers.ask().await;
+    let next = servers.second.stream_response(&ada(), post("m2", "Go on")).await.unwrap();
+    text_of(next).await;
+    assert_eq!(servers.first.approvals().pending(&ada()).await.unwrap().len(), 1);
+    assert_eq!(servers.load().await.open_approvals().len(), 2, "the new question, too");
 }
 
 #[tokio::test(start_paused = true)]
