@@ -17,7 +17,7 @@ use super::followers::Follower;
 use super::inner::Inner;
 use super::log::client::Client;
 use super::log::decision::{Goal, Response, plan_of};
-use super::log::run_frames::EventId;
+use super::log::event_id::EventId;
 use super::reader::LogReader;
 use super::readers::Reader;
 use super::redeem::{Accepted, not_stored, show_outcomes};

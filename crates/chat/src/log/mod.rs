@@ -13,7 +13,7 @@
 //! | `decision`, `decide`, `answer`, `join` | what a request does next: a pure function |
 //! | `turn`, `turn_io` | a request, and the holder of a run, as a state machine without I/O |
 //! | `writer`, `queue`, `pace` | events of the agent become entries |
-//! | `run_frames`, `end_message`, `replay`, `held_position`, `open_chunks` | what clients read of a run |
+//! | `run_frames`, `event_id`, `end_message`, `replay`, `held_position`, `open_chunks` | what clients read of a run |
 //!
 //! Nothing here does I/O: `driver`, `effects` and `reader` wait for stores, agents and clients.
 //! The chapter "One log for each chat" of `DESIGN.md` gives the rules.
@@ -24,6 +24,7 @@ pub(super) mod decide;
 pub(super) mod decision;
 pub(super) mod end_message;
 pub(super) mod entry;
+pub(super) mod event_id;
 pub(super) mod held_position;
 pub(super) mod join;
 pub(super) mod open_chunks;

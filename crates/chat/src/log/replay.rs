@@ -372,9 +372,10 @@ const BYTES_OF_FRAMES: usize = 128;
 mod tests {
     use super::*;
     use crate::log::entry::{Entry, OtherEntry, RunEnd};
+    use crate::log::event_id::EventId;
     use crate::log::open_chunks::each_chunk;
     use crate::log::queue::Queue;
-    use crate::log::run_frames::{EventId, Next, RunFrames};
+    use crate::log::run_frames::{Next, RunFrames};
     use crate::log::state::ChatState;
     use crate::log::writer::{EntryWriter, write_lost_end};
     use crate::store::Epoch;
