@@ -14,12 +14,13 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
 use tokio::task::consume_budget;
-use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
 use super::effects::{Context as Stores, Effects, Outcome};
 use super::log::decision::{Goal, Response, TurnSettings};
+use super::log::entry::Entry;
 use super::log::turn::LogTurn;
 use super::log::turn_io::{Action, CallAgent, Effect, EffectId, Input, Reply, RunLimit};
 use super::tail::TailWriter;
@@ -221,7 +222,7 @@ impl Driver {
                     self.append_detached(id, effect)
                 }
                 Action::Start(id, effect) => {
-                    let mut effect = self.effects.start(id, effect, self.max_failures());
+                    let mut effect = self.start_effect(id, effect);
                     // A store in memory answers at once.
                     match (&mut effect).now_or_never() {
                         Some(outcome) => self.settle(outcome),
@@ -237,10 +238,16 @@ impl Driver {
                         chats.tails.begin(key, epoch, position),
                     ));
                     self.running.push(self.watch());
+                    self.running.extend(self.hurry());
                 }
                 Action::Show { epoch, first, entries } => {
                     if let Some((_, tail)) = &self.run {
                         tail.push(epoch, first, entries);
+                    }
+                }
+                Action::ShowText { epoch, position, frames } => {
+                    if let Some((_, tail)) = &self.run {
+                        tail.set_ahead(epoch, position, frames);
                     }
                 }
                 Action::LeaveRun => {
@@ -301,6 +308,25 @@ impl Driver {
         timer.as_mut().poll(cx)
     }
 
+    /// Starts an effect. Before another turn of this server loses its run, the text is stored that readers were shown.
+    fn start_effect(&self, id: EffectId, effect: Effect) -> BoxFuture<'static, Outcome> {
+        let Stores { chats, key, .. } = self.effects.context();
+        let ends_other = match &effect {
+            Effect::Append(append) if self.run.is_none() && !append.only_lost => {
+                append.entries.iter().any(Entry::ends_run)
+            }
+            _ => false,
+        };
+        let effect = self.effects.start(id, effect, self.max_failures());
+        match ends_other.then(|| chats.tails.of(key)).flatten() {
+            // Later, the text is lost.
+            Some(tail) => {
+                timeout(MAX_FLUSH, async move { tail.flush().await }).then(|_| effect).boxed()
+            }
+            None => effect,
+        }
+    }
+
     /// Logs why the run ends.
     fn report_limit(&self, run_id: &RunId, limit: RunLimit) {
         let limits = &self.effects.context().chats.limits;
@@ -338,6 +364,13 @@ impl Driver {
             }
         }
         .boxed()
+    }
+
+    /// Waits until another turn of this server is about to end the run.
+    fn hurry(&self) -> Option<BoxFuture<'static, Outcome>> {
+        let interval = self.effects.context().chats.ticks.interval;
+        let (_, tail) = self.run.as_ref().filter(|_| !interval.is_zero())?;
+        Some(tail.hurried().map(|()| Outcome::Input(Input::Hurry)).boxed())
     }
 
     /// Waits for a third of a lease.
@@ -579,6 +612,9 @@ fn fresh_id() -> uuid::Uuid {
 
 /// How many events of the agent are read at once.
 const EVENTS_AT_ONCE: usize = 64;
+
+/// How long the end of a run waits for the text that readers of this server were shown.
+const MAX_FLUSH: Duration = Duration::from_millis(50);
 
 /// A run to which nothing was appended for this time is quiet.
 const QUIET: Duration = Duration::from_millis(250);

@@ -13,7 +13,7 @@ use super::driver::Driver;
 use super::loads::LoadTurn;
 use super::log::decision::Goal;
 use super::log::entry::{Entry, OtherEntry, frame_of};
-use super::log::event_id::{EventId, each};
+use super::log::event_id::{EventId, FoundPlace, PlaceSearch, each};
 use super::log::held_position::{HeldPosition, content_parts, position_of};
 use super::log::open_chunks::each_chunk;
 use super::log::replay::front;
@@ -59,6 +59,10 @@ pub(crate) struct LogReader {
     mending: Option<BoxFuture<'static, Result<(), ChatError>>>,
     /// The entries that a turn of this server appends to the log.
     tail: Option<Arc<Tail>>,
+    /// How many bytes the tail had ahead of the store, if the reader reads them.
+    seen_ahead: usize,
+    /// The reader reads only what the store has.
+    is_exact: bool,
     /// When the store was read. It has to know that the run is read.
     asked: Option<Instant>,
     /// The last read has returned the newest entry.
@@ -96,6 +100,8 @@ impl LogReader {
             failing_since: None,
             mending: None,
             tail: None,
+            seen_ahead: 0,
+            is_exact: false,
             asked: None,
             has_read_all: false,
             has_ended: false,
@@ -104,26 +110,20 @@ impl LogReader {
 
     /// Lets this reader continue a response. Returns it with the message that its run writes, or `None` if the
     /// log does not hold what follows.
-    pub(crate) async fn continued(mut self) -> Result<Option<(Self, MessageId)>, ChatError> {
-        let (begin, mut run_message, mut has_ended) = (self.frames.begin(), None, false);
-        let end = self.position.max(begin + 1);
+    pub(crate) async fn continued(
+        mut self,
+        place: EventId,
+    ) -> Result<Option<(Self, MessageId)>, ChatError> {
+        let mut search = PlaceSearch::new(place);
         let turn = self.chats.loads.turn(&self.key.owner).await;
-        let next = self.each_of_run(Some(end), false, |position, entry| {
-            match entry.other() {
-                Some(OtherEntry::Begin { message_id, .. }) if position == begin => {
-                    run_message = Some(message_id.clone());
-                }
-                // After the end of the run comes another one, whose message the user may have removed.
-                _ if position == begin || has_ended => return false,
-                _ => has_ended = entry.ends_run(),
-            }
-            true
-        });
-        let next = next.await?;
+        self.each_of_run(None, false, |_, entry| search.push(&entry)).await?;
         drop(turn);
-        let Some(message_id) = run_message.filter(|_| next == end) else { return Ok(None) };
+        let Some(FoundPlace { place, message_id, has_ended }) = search.found() else {
+            return Ok(None);
+        };
         self.frames.set_message(message_id.clone());
-        self.has_ended = has_ended;
+        self.frames.set_place(place);
+        (self.position, self.has_ended) = (place.position, has_ended);
         Ok(Some((self, message_id)))
     }
 
@@ -213,6 +213,7 @@ impl LogReader {
     /// The rest of the log cannot be read now, or the server is shut down before the run has ended.
     pub(crate) async fn run_end(mut self) -> Result<RunEnd, ChatError> {
         let mut end = None;
+        self.is_exact = true;
         while let Some(frames) = self.next_page().await {
             each_chunk(&frames.map_err(ChatStoreError::new)?, |chunk| {
                 end = end.take().or_else(|| RunEnd::of_chunk(chunk));
@@ -301,6 +302,7 @@ impl LogReader {
 
     /// Reads the next frames. Returns `None` if there are none, or if the log cannot be read for a while.
     async fn read_frames(&mut self) -> Result<Option<Bytes>, BodyError> {
+        self.seen_ahead = if self.is_exact { usize::MAX } else { 0 };
         if self.asked.is_some_and(|at| at.elapsed() < MAX_UNASKED)
             && let Some(tail) = self.tail.clone()
         {
@@ -314,7 +316,12 @@ impl LogReader {
                 Found::Entries => return self.page_of(frames, next).await,
                 Found::Nothing => {
                     self.has_read_all = true;
-                    return Ok(None);
+                    if !self.is_exact {
+                        let ahead = tail.ahead(self.epoch, self.position);
+                        self.seen_ahead = ahead.len();
+                        self.frames.push_ahead(self.position, &ahead, &mut frames);
+                    }
+                    return Ok((!frames.is_empty()).then(|| frames.into()));
                 }
                 Found::Elsewhere => {}
             }
@@ -363,6 +370,10 @@ impl LogReader {
         mut frames: Vec<u8>,
         next: Next,
     ) -> Result<Option<Bytes>, BodyError> {
+        if next == Next::Lost {
+            // The client asks again, and learns that it has to load the chat.
+            return Err(BodyError::CutOff);
+        }
         if next == Next::CutOff {
             if !frames.is_empty() {
                 // They are sent before slow work begins, and the end of the run is read again.
@@ -467,7 +478,7 @@ impl LogReader {
                 () = async {
                     match &self.tail {
                         Some(tail) if tail.reaches(self.epoch, self.position) => {
-                            tail.changed(self.epoch, self.position).await;
+                            tail.changed(self.epoch, self.position, self.seen_ahead).await;
                         }
                         _ => self.logs.changed(&self.key, self.position).await,
                     }

@@ -155,7 +155,8 @@ impl ChatServer {
     /// opened again. Returns `None` if there is no such conversation, or no such run.
     ///
     /// `last_event_id` is the `id:` of the last frame that the client has read, if it continues a
-    /// response. It gets the frames after that one, also if the run has ended in the last 10 minutes.
+    /// response. It gets the frames after that one, also if the run has ended in the last 10 minutes. Returns `None` if
+    /// this frame was lost with the server of the run: the page has to load the conversation.
     ///
     /// If the run continues a message, a stream without `last_event_id` begins with that message.
     ///
@@ -177,7 +178,7 @@ impl ChatServer {
                 return Err(ChatError::ShuttingDown);
             }
             let Some(last) = EventId::parse(last) else { return Ok(None) };
-            let log = LogReader::new(&self.0, reader, key, client, last).continued().await?;
+            let log = LogReader::new(&self.0, reader, key, client, last).continued(last).await?;
             let Some((log, message_id)) = log else { return Ok(None) };
             // The log holds for a while what was edited away.
             return match self.stored_chat(principal, id).await {
@@ -397,7 +398,8 @@ impl ChatServer {
 
     /// Stops the live run of a conversation of this principal, and keeps what it has written.
     ///
-    /// The run is stopped on whichever server it runs. An approved call that is already executing is
+    /// The run is stopped on whichever server it runs. If this is its server, what readers have got is stored first, if
+    /// the store takes it in 50 ms. An approved call that is already executing is
     /// not stopped. If the conversation has no run, or if there is no such conversation, nothing
     /// happens.
     ///

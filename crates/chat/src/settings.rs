@@ -179,8 +179,13 @@ impl ChatServer {
     /// are appended at once, with the text before them. The default is zero: each delta is appended when the store has
     /// stored the one before. An interval has at most a second: longer ones are replaced by this.
     ///
-    /// All readers get text when it is appended, so up to an interval later. A server that is lost loses the text that
-    /// is not appended yet.
+    /// The readers of this server get text at once, before it is stored, and those of other servers when it is appended.
+    /// If the server is lost, or another server ends the run, the text of the last interval is lost, also if a reader
+    /// has got it. Tool calls, results and ends are never shown before they are stored. With [`Duration::ZERO`],
+    /// readers get only what is stored.
+    ///
+    /// All servers of a store should have the same interval, or all of them zero. A client that continues at a server of
+    /// an older version than the one before has to load the conversation.
     #[must_use]
     pub fn with_append_interval(self, interval: Duration) -> Self {
         self.configure(|inner| inner.ticks.interval = interval.min(MAX_APPEND_INTERVAL))

@@ -1,9 +1,10 @@
-//! [`Tails`]: the newest entries of the logs whose runs turns of this server write. Readers of this server get
-//! them without the store.
+//! [`Tails`]: the newest entries of the logs whose runs turns of this server write, and the text that follows them.
+//! Readers of this server get them without the store.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use bytes::{Buf, Bytes};
 use tokio::sync::Notify;
 
 use super::log::entry::Entry;
@@ -13,11 +14,13 @@ use crate::store::{Epoch, LogKey};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tails(Arc<Mutex<HashMap<LogKey, Weak<Tail>>>>);
 
-/// The newest entries of one log, which the store has. Its turn adds them.
+/// The newest entries of one log, which the store has, and text that it does not have yet. Its turn adds them.
 #[derive(Debug)]
 pub(super) struct Tail {
     entries: Mutex<TailEntries>,
     changed: Notify,
+    /// The turn has to append the text at once.
+    hurry: Notify,
 }
 
 /// The entries are those of whole appends, without a gap.
@@ -30,6 +33,10 @@ struct TailEntries {
     end: u64,
     bytes: usize,
     appends: VecDeque<Arc<[Entry]>>,
+    /// The frames that follow. The store does not have them yet.
+    ahead: Bytes,
+    /// Nothing more is ahead of the store: another turn is about to end the run.
+    is_hurried: bool,
     /// Its turn adds no more entries.
     is_closed: bool,
 }
@@ -57,7 +64,7 @@ impl Tails {
     /// Creates the tail of a log from this position on, in place of an older one.
     pub(super) fn begin(&self, key: &LogKey, epoch: Epoch, position: u64) -> TailWriter {
         let entries = Mutex::new(TailEntries::new(epoch, position));
-        let tail = Arc::new(Tail { entries, changed: Notify::new() });
+        let tail = Arc::new(Tail { entries, changed: Notify::new(), hurry: Notify::new() });
         self.lock().insert(key.clone(), Arc::downgrade(&tail));
         TailWriter { tails: self.clone(), key: key.clone(), tail }
     }
@@ -73,8 +80,16 @@ impl Tails {
 
 impl TailEntries {
     fn new(epoch: Epoch, first: u64) -> Self {
-        let appends = VecDeque::new();
-        TailEntries { epoch, first, end: first, bytes: 0, appends, is_closed: false }
+        TailEntries {
+            epoch,
+            first,
+            end: first,
+            bytes: 0,
+            appends: VecDeque::new(),
+            ahead: Bytes::new(),
+            is_hurried: false,
+            is_closed: false,
+        }
     }
 }
 
@@ -84,7 +99,13 @@ impl TailWriter {
         let mut tail = self.tail.lock();
         if tail.epoch != epoch || tail.end != first {
             // Entries between are only in the store.
-            *tail = TailEntries::new(epoch, first);
+            let is_hurried = tail.is_hurried;
+            *tail = TailEntries { is_hurried, ..TailEntries::new(epoch, first) };
+        }
+        for entry in appended.iter().filter(|entry| entry.other().is_none()) {
+            // The frames of a run are appended in their order.
+            let stored = entry.stored_len().min(tail.ahead.len());
+            tail.ahead.advance(stored);
         }
         tail.end += appended.len() as u64;
         tail.bytes += bytes_of(&appended);
@@ -99,6 +120,23 @@ impl TailWriter {
         drop(tail);
         self.tail.changed.notify_waiters();
     }
+
+    /// Sets the frames that the store will have from this position on. They begin with those of before that it does not
+    /// have yet.
+    pub(super) fn set_ahead(&self, epoch: Epoch, position: u64, frames: Bytes) {
+        let mut tail = self.tail.lock();
+        if tail.epoch == epoch && tail.end == position && !tail.is_hurried {
+            tail.ahead = frames;
+            drop(tail);
+            self.tail.changed.notify_waiters();
+        }
+    }
+
+    /// Waits until the turn has to append the text at once.
+    pub(super) fn hurried(&self) -> impl Future<Output = ()> + Send + use<> {
+        let tail = Arc::clone(&self.tail);
+        async move { tail.hurry.notified().await }
+    }
 }
 
 impl Drop for TailWriter {
@@ -110,7 +148,11 @@ impl Drop for TailWriter {
             tails.remove(&self.key);
         }
         drop(tails);
-        self.tail.lock().is_closed = true;
+        let mut tail = self.tail.lock();
+        tail.is_closed = true;
+        // The store may never get it.
+        tail.ahead = Bytes::new();
+        drop(tail);
         self.tail.changed.notify_waiters();
     }
 }
@@ -147,24 +189,40 @@ impl Tail {
         Found::Entries
     }
 
+    /// Returns the frames that the store will have from this position on.
+    pub(super) fn ahead(&self, epoch: Epoch, position: u64) -> Bytes {
+        let tail = self.lock();
+        let is_next = tail.epoch == epoch && tail.end == position;
+        if is_next { tail.ahead.clone() } else { Bytes::new() }
+    }
+
+    /// Has the turn append its text, and waits until the store has all that was ahead of it. From now on, nothing is.
+    pub(super) async fn flush(&self) {
+        self.lock().is_hurried = true;
+        self.hurry.notify_one();
+        self.wait_while(|tail| !tail.ahead.is_empty()).await;
+    }
+
     /// Whether the tail holds the entry at this position, or gets it next.
     pub(super) fn reaches(&self, epoch: Epoch, position: u64) -> bool {
         let tail = self.lock();
         tail.epoch == epoch && tail.end >= position && !tail.is_closed
     }
 
-    /// Whether the next entry that is added is the one at this position.
-    fn ends_at(&self, epoch: Epoch, position: u64) -> bool {
-        let tail = self.lock();
-        tail.epoch == epoch && tail.end == position && !tail.is_closed
+    /// Waits while the next entry that is added is the one at this position, and no more than so many bytes are ahead of
+    /// the store.
+    pub(super) async fn changed(&self, epoch: Epoch, position: u64, known: usize) {
+        let is_same = |tail: &TailEntries| {
+            tail.epoch == epoch && tail.end == position && tail.ahead.len() <= known
+        };
+        self.wait_while(|tail| is_same(tail) && !tail.is_closed).await;
     }
 
-    /// Waits while the next entry that is added is the one at this position.
-    pub(super) async fn changed(&self, epoch: Epoch, position: u64) {
+    async fn wait_while(&self, is_so: impl Fn(&TailEntries) -> bool) {
         let mut changed = std::pin::pin!(self.changed.notified());
         loop {
             changed.as_mut().enable();
-            if !self.ends_at(epoch, position) {
+            if !is_so(&self.lock()) {
                 return;
             }
             changed.as_mut().await;
@@ -192,6 +250,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::log::entry::OtherEntry;
     use ui_message_stream::approval::Principal;
 
     const EPOCH: Epoch = Epoch(1);
@@ -255,11 +314,47 @@ mod tests {
         let writer = tails.begin(&key(), EPOCH, 0);
         let tail = tails.of(&key()).unwrap();
         writer.push(EPOCH, 0, frames(1, 10));
-        tail.changed(EPOCH, 0).await;
+        tail.changed(EPOCH, 0, 0).await;
         let (other, waiting) = (Arc::clone(&tail), async |tail: Arc<Tail>, position| {
-            tail.changed(EPOCH, position).await;
+            tail.changed(EPOCH, position, 0).await;
         });
         tokio::join!(waiting(other, 1), async { writer.push(EPOCH, 1, frames(1, 10)) });
-        tokio::join!(waiting(tail, 2), async { drop(writer) });
+        let other = Arc::clone(&tail);
+        tokio::join!(waiting(other, 2), async { writer.set_ahead(EPOCH, 2, Bytes::from("a")) });
+        tokio::join!(tail.changed(EPOCH, 2, 1), async { drop(writer) });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn text_is_ahead_of_the_store_until_its_entry_is_added_and_no_longer_than_its_turn() {
+        let tails = Tails::default();
+        let writer = tails.begin(&key(), EPOCH, 3);
+        let tail = tails.of(&key()).unwrap();
+        let entry = |text: &'static str| [Entry::Frame(Bytes::from(text))].into();
+        writer.set_ahead(EPOCH, 2, Bytes::from("old"));
+        assert_eq!(tail.ahead(EPOCH, 3), "");
+        writer.set_ahead(EPOCH, 3, Bytes::from("one "));
+        writer.set_ahead(EPOCH, 3, Bytes::from("one two "));
+        // Another turn appends a result, and then the first text is stored.
+        writer.push(EPOCH, 3, [OtherEntry::Step.into()].into());
+        assert_eq!((tail.ahead(EPOCH, 4), tail.ahead(EPOCH, 3)), ("one two ".into(), "".into()));
+        writer.push(EPOCH, 4, entry("one "));
+        assert_eq!(tail.ahead(EPOCH, 5), "two ");
+        // Another turn is about to end the run: no more text is ahead, and the rest is waited for.
+        let flushed = async {
+            tail.flush().await;
+            assert_eq!(tail.ahead(EPOCH, 6), "");
+        };
+        let stored = async {
+            writer.hurried().await;
+            writer.set_ahead(EPOCH, 5, Bytes::from("two three "));
+            assert_eq!(tail.ahead(EPOCH, 5), "two ");
+            writer.push(EPOCH, 5, entry("two three "));
+        };
+        tokio::join!(flushed, stored);
+        let writer = tails.begin(&key(), EPOCH, 7);
+        let tail = tails.of(&key()).unwrap();
+        writer.set_ahead(EPOCH, 7, Bytes::from("four"));
+        drop(writer);
+        assert_eq!(tail.ahead(EPOCH, 7), "");
     }
 }

@@ -73,7 +73,8 @@ pub(crate) enum OtherEntry {
     StepEnd(StepEnd),
     /// The model call of this step sends these approvals to the provider.
     Claimed { approvals: Vec<DeferredToolResult> },
-    /// The server of the run is shut down. Another turn may end the run at once.
+    /// The server of the run is shut down, and another turn may end the run at once, or a turn ends a lost run. Nothing
+    /// that the server of the run has written follows.
     HandedOver,
     /// The result of a call that a model call has left open, and the chunks that show it.
     Result {

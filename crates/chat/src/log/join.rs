@@ -1,7 +1,7 @@
 //! A turn that finds a live run joins it, or ends it if its server is gone.
 
 use super::decision::{Append, Decision, Mine, Response, View};
-use super::entry::{Entry, RunEnd};
+use super::entry::{Entry, OtherEntry, RunEnd};
 use super::state::{ChatState, Live, Step};
 use super::writer::{accepted, result_entry, write_lost_end};
 use crate::conversation::live_message::waiting_outer_calls;
@@ -78,15 +78,13 @@ pub(crate) fn end_lost(view: &View, live: &Live, mine: &Mine) -> Decision {
         _ => RunEnd::ResumedBy(mine.run()),
     };
     let is_resumed = matches!(how, RunEnd::ResumedBy(_));
-    match how {
-        RunEnd::Interrupted => {
-            let cut_off = AgentEvent::error(UserText::AnswerInterrupted);
-            entries.extend(write_lost_end(Some(&cut_off), &mut next));
-        }
-        RunEnd::Finished if live.step.end().is_none() => {
-            entries.extend(write_lost_end(None, &mut next));
-        }
-        _ => {}
+    let cut_off = matches!(how, RunEnd::Interrupted);
+    if cut_off || !is_resumed && live.step.end().is_none() {
+        // Readers of the lost server may have read text that the log does not hold, and this is other text.
+        let may_have_shown = !mine.settings.append_interval.is_zero();
+        entries.extend(may_have_shown.then(|| OtherEntry::HandedOver.into()));
+        let cut_off = cut_off.then(|| AgentEvent::error(UserText::AnswerInterrupted));
+        entries.extend(write_lost_end(cut_off.as_ref(), &mut next));
     }
     entries.push(live.end(how));
     entries.extend(is_resumed.then(|| mine.begin(&live.message_id)));

@@ -1,4 +1,4 @@
-//! [`Pace`]: when the frames of a run are appended.
+//! [`Pace`]: when the frames of a run are appended, and until when readers are shown them before.
 
 use std::time::Duration;
 
@@ -10,16 +10,31 @@ pub(crate) struct Pace {
     interval: Duration,
     /// When the last append of frames began.
     last: Option<Duration>,
+    /// Since when frames wait of which the log has got none.
+    waits_since: Option<Duration>,
 }
 
 impl Pace {
     pub(crate) fn new(interval: Duration) -> Self {
-        Pace { interval, last: None }
+        Pace { interval, last: None, waits_since: None }
     }
 
     /// An append of frames begins.
     pub(crate) fn begin(&mut self, now: Duration) {
         self.last = Some(now);
+    }
+
+    /// The log has got some of the frames that wait.
+    pub(crate) fn stored(&mut self) {
+        self.waits_since = None;
+    }
+
+    /// Returns whether readers may be shown frames that wait for the log, if there are any. Not if the log gets none
+    /// for two intervals: its store is away, and all that is shown may be lost.
+    pub(crate) fn may_show(&mut self, has_frames: bool, now: Duration) -> bool {
+        let since = has_frames.then(|| self.waits_since.unwrap_or(now));
+        self.waits_since = since;
+        !self.interval.is_zero() && since.is_some_and(|since| now <= since + 2 * self.interval)
     }
 
     /// Returns from when on frames may be appended: at once after a pause, and otherwise from the tick after the last
@@ -50,5 +65,18 @@ mod tests {
         let mut pace = Pace::new(Duration::ZERO);
         pace.begin(millis(7));
         assert_eq!(pace.due(), Duration::ZERO);
+    }
+
+    #[test]
+    fn frames_are_shown_before_the_log_has_them_until_it_gets_none_for_two_intervals() {
+        let millis = Duration::from_millis;
+        let mut pace = Pace::new(millis(50));
+        assert!(!pace.may_show(false, millis(0)));
+        // A pause does not count.
+        assert!(pace.may_show(true, millis(900)) && pace.may_show(true, millis(1000)));
+        assert!(!pace.may_show(true, millis(1001)));
+        pace.stored();
+        assert!(pace.may_show(true, millis(1050)) && !pace.may_show(true, millis(1151)));
+        assert!(!Pace::new(Duration::ZERO).may_show(true, millis(0)));
     }
 }

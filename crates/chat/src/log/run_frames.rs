@@ -5,7 +5,7 @@ use std::io::Write;
 
 use super::end_message::end_message;
 use super::entry::{Entry, OtherEntry, RunEnd, StepEnd, frame_of};
-use super::event_id::{EventId, FRAME_DIGITS, each};
+use super::event_id::{EventId, FRAME_BITS, FRAME_DIGITS, each};
 use super::open_chunks::{OpenChunks, each_chunk};
 use super::writer::{encoded, settled_call, shown};
 use crate::conversation::push_recorded;
@@ -27,6 +27,10 @@ pub(crate) struct RunFrames {
     id_head: Vec<u8>,
     /// How many frames of the next entry the client has read.
     skipped: usize,
+    /// How many frames the client has read that the log did not hold: of the next entries that are only frames.
+    ahead: usize,
+    /// These frames, if this value has made them.
+    unstored: Vec<u8>,
     version: Version,
     /// The message of the run.
     message_id: Option<MessageId>,
@@ -50,16 +54,21 @@ pub(crate) enum Next {
     /// The entry is the end of a run that has not finished, of which [`RunFrames::end`] makes the frames. It
     /// needs the entries from [`RunFrames::begin`] on.
     CutOff,
+    /// The log does not hold what the client has read, and the client has to load the chat.
+    Lost,
 }
 
 impl RunFrames {
     /// Creates the frames of a run from this place on.
     pub(crate) fn new(place: EventId, version: Version) -> Self {
-        let EventId { epoch, begin, frames: skipped, .. } = place;
+        let EventId { epoch, begin, frames, is_ahead, .. } = place;
+        let (skipped, ahead) = if is_ahead { (0, frames) } else { (frames, 0) };
         RunFrames {
             begin,
-            id_head: format!("id: {:014x}-{begin:x}.0x", epoch.0).into_bytes(),
+            id_head: format!("id: {:014x}-{begin:x}.", epoch.0).into_bytes(),
             skipped,
+            ahead,
+            unstored: Vec::new(),
             version,
             message_id: None,
             results_before: 0,
@@ -88,14 +97,70 @@ impl RunFrames {
         next
     }
 
+    /// Adds those frames that the client has not read. The log will have them from this position on.
+    pub(crate) fn push_ahead(&mut self, position: u64, frames: &[u8], out: &mut Vec<u8>) {
+        if self.skipped > 0 {
+            // The log holds the next entry, perhaps that of another turn. These frames may follow it.
+            return;
+        }
+        if self.unstored.is_empty() {
+            // The client has read them in another response.
+            let read: Vec<_> = each(frames).take(self.ahead).map(|(_, frame, _)| frame).collect();
+            if read.len() < self.ahead {
+                return;
+            }
+            self.unstored = read.concat();
+        }
+        for (_, frame, _) in each(frames.strip_prefix(&*self.unstored).unwrap_or_default()) {
+            self.ahead += 1;
+            self.push_id(position, self.ahead, true, out);
+            out.extend_from_slice(frame);
+            self.unstored.extend_from_slice(frame);
+        }
+    }
+
+    /// Counts the frames of an entry that the client has read before the log held it. Returns whether the client has
+    /// read them, and not others.
+    fn has_stored(&mut self, frames: &[u8]) -> bool {
+        let known = self.unstored.len().min(frames.len());
+        if self.unstored[..known] != frames[..known] {
+            return false;
+        }
+        self.unstored.drain(..known);
+        self.skipped = self.ahead;
+        self.ahead = self.ahead.saturating_sub(each(frames).count());
+        true
+    }
+
+    /// Returns what follows an entry that is not only frames, if it comes before frames that the client has read.
+    /// `None`: what the client reads of the entry.
+    fn next_before_unstored(&self, entry: &OtherEntry) -> Option<Next> {
+        let is_known = !self.unstored.is_empty();
+        match entry {
+            _ if self.ahead == 0 => None,
+            // Another turn has given it. The frames follow.
+            OtherEntry::Result { .. } if is_known => None,
+            // The client reads an end of what it has read.
+            OtherEntry::End { end, .. } if is_known && end.early().is_some() => Some(Next::CutOff),
+            _ => Some(Next::Lost),
+        }
+    }
+
     fn push_entry(&mut self, position: u64, entry: &Entry, out: &mut Vec<u8>) -> Next {
         let mut output_of = entry.preliminary_of().into_iter();
         // A result that the client has is newer.
         let is_old = output_of.any(|call| self.settled_before.contains(call));
         let Some(other) = entry.other() else {
-            self.frame(position, &entry.frames(), out);
+            let frames = entry.frames();
+            if self.ahead > 0 && !self.has_stored(&frames) {
+                return Next::Lost;
+            }
+            self.frame(position, &frames, out);
             return Next::More;
         };
+        if let Some(next) = self.next_before_unstored(other) {
+            return next;
+        }
         if !is_old {
             let older = entry.older_frames().filter(|_| !self.version.is_v7());
             let shown = older.unwrap_or_else(|| self.shown(&entry.frames()));
@@ -164,9 +229,11 @@ impl RunFrames {
         let earlier = begun.as_ref().map(calls).unwrap_or_default();
         let mut reducer = begun.map_or_else(Reducer::new, Reducer::continuing);
         let (mut open, mut step_end) = (OpenChunks::default(), None);
+        let unstored = Entry::Frame(std::mem::take(&mut self.unstored).into());
         let mut claimed: Vec<&ToolCallId> = Vec::new();
         let (mut event, mut ended) = (AgentEvent::Abort { reason: None }, None);
-        for entry in entries {
+        let entries = entries.into_iter().map(|entry| -> &Entry { entry });
+        for entry in entries.chain([&unstored]) {
             if let Some(OtherEntry::End { end, .. }) = entry.other() {
                 ended = end.early();
             }
@@ -225,7 +292,8 @@ impl RunFrames {
         self.frame(position, last.as_bytes(), out);
     }
 
-    /// Adds the frames of the entry at this position, each with the `id:` from which a client continues.
+    /// Adds the frames of the entry at this position, each with the `id:` from which a client continues. If the client
+    /// has read frames that follow the entry, only the last one has a place.
     fn frame(&self, position: u64, frames: &[u8], out: &mut Vec<u8>) {
         // Most entries are one frame.
         out.reserve(self.id_head.len() + MAX_ID_DIGITS + 1 + frames.len());
@@ -235,10 +303,10 @@ impl RunFrames {
                 continue;
             }
             if is_last {
-                self.push_id(position + 1, 0, out);
-            } else {
+                self.push_id(position + 1, self.ahead, self.ahead > 0, out);
+            } else if self.ahead == 0 {
                 match id.is_empty() {
-                    true => self.push_id(position, number, &mut id),
+                    true => self.push_id(position, number, false, &mut id),
                     false => count_up(&mut id),
                 }
                 out.extend_from_slice(&id);
@@ -248,10 +316,27 @@ impl RunFrames {
     }
 
     /// Adds the line of an `id:`. Its number is `position << FRAME_BITS | frames`.
-    fn push_id(&self, position: u64, frames: usize, out: &mut Vec<u8>) {
+    fn push_id(&self, position: u64, frames: usize, is_ahead: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.id_head);
         // Writing to a `Vec` does not fail.
-        let _ = writeln!(out, "{position:x}{frames:0FRAME_DIGITS$x}");
+        let _ = match is_ahead {
+            true => writeln!(out, "{}", (position << FRAME_BITS) | frames as u64),
+            false => writeln!(out, "0x{position:x}{frames:0FRAME_DIGITS$x}"),
+        };
+    }
+
+    /// Sets where the client stands ahead of the log.
+    pub(crate) fn set_place(&mut self, place: EventId) {
+        (self.skipped, self.ahead) = match place.is_ahead {
+            true => (0, place.frames),
+            false => (place.frames, 0),
+        };
+    }
+
+    /// Returns the frames that the client has read and the log does not hold, as far as they are known.
+    #[cfg(test)]
+    pub(crate) fn unstored(&self) -> &[u8] {
+        &self.unstored
     }
 
     /// The client has read so many frames of the next entry.
@@ -307,8 +392,8 @@ impl RunFrames {
     }
 }
 
-/// The hexadecimal digits of the number of an `id:`, at most.
-const MAX_ID_DIGITS: usize = 16;
+/// The digits of the number of an `id:`, at most.
+const MAX_ID_DIGITS: usize = 18;
 
 /// Adds one to the hexadecimal number at the end of a line.
 fn count_up(line: &mut [u8]) {
@@ -328,7 +413,7 @@ mod tests {
 
     #[test]
     fn an_event_id_is_read_as_it_was_written() {
-        let id = EventId { epoch: Epoch(0xabc), begin: 16, position: 300, frames: 2 };
+        let id = EventId { position: 300, frames: 2, ..EventId::of_run(Epoch(0xabc), 16) };
         let mut text = Vec::new();
         RunFrames::new(id, Version::V6).frame(
             300,
@@ -337,6 +422,9 @@ mod tests {
         );
         assert_eq!(text, b"id: 00000000000abc-10.0x12c00003\ndata: 3\n\nid: 00000000000abc-10.0x12d00000\ndata: 4\n\n");
         assert_eq!(EventId::parse("abc-10.0x12c00002"), Some(id));
+        // A server that does not know frames ahead of the log reads only the other form.
+        let ahead = EventId { is_ahead: true, ..id };
+        assert_eq!(EventId::parse(&format!("abc-10.{}", 0x12c0_0002)), Some(ahead));
         for wrong in [
             "",
             "abc",
@@ -353,7 +441,7 @@ mod tests {
     #[test]
     fn each_frame_of_a_large_entry_has_its_own_number() {
         for position in [0, 1, 0xf, u64::from(u32::MAX)] {
-            let begun = EventId { epoch: Epoch(1), begin: 0, position, frames: 0 };
+            let begun = EventId { position, ..EventId::of_run(Epoch(1), 0) };
             let (frames, mut out) = (RunFrames::new(begun, Version::V6), Vec::new());
             frames.frame(position, "data: x\n\n".repeat(0x1002).as_bytes(), &mut out);
             let out = String::from_utf8(out).unwrap();
@@ -396,7 +484,7 @@ mod tests {
             frames.frame(3, b"data: a\n\ndata: b\n\n", &mut out);
             String::from_utf8(out).unwrap()
         };
-        let place = EventId { epoch: Epoch(1), begin: 2, position: 3, frames: 0 };
+        let place = EventId { position: 3, ..EventId::of_run(Epoch(1), 2) };
         assert_eq!(
             text(place),
             "id: 00000000000001-2.0x300001\ndata: a\n\nid: 00000000000001-2.0x400000\ndata: b\n\n"
@@ -405,5 +493,90 @@ mod tests {
             text(EventId { frames: 1, ..place }),
             "id: 00000000000001-2.0x400000\ndata: b\n\n"
         );
+    }
+
+    /// A run in which the client has read the frames `a`, `b` and `c` before the log held them, and what it has read.
+    fn read_ahead() -> (RunFrames, String) {
+        let place = EventId { position: 3, ..EventId::of_run(Epoch(1), 2) };
+        let (mut frames, mut out) = (RunFrames::new(place, Version::V6), Vec::new());
+        frames.push_ahead(3, b"data: a\n\ndata: b\n\n", &mut out);
+        frames.push_ahead(3, b"data: a\n\ndata: b\n\ndata: c\n\n", &mut out);
+        // Other text is not shown after it.
+        frames.push_ahead(3, b"data: x\n\ndata: b\n\ndata: c\n\ndata: d\n\n", &mut out);
+        (frames, String::from_utf8(out).unwrap())
+    }
+
+    /// What the client reads then of these entries.
+    fn read_then(entries: &[Entry]) -> (Next, String) {
+        let (mut frames, _) = read_ahead();
+        let (mut next, mut out) = (Next::More, Vec::new());
+        for (position, entry) in (3..).zip(entries) {
+            next = frames.push(position, entry, &mut out);
+        }
+        (next, String::from_utf8(out).unwrap())
+    }
+
+    fn stored(frames: &[&str]) -> Entry {
+        let frames: String = frames.iter().map(|it| format!("data: {it}\n\n")).collect();
+        Entry::Frame(frames.into())
+    }
+
+    #[test]
+    fn only_frames_ahead_of_the_log_have_another_id_and_each_is_read_once() {
+        let head = "id: 00000000000001-2.";
+        let number = 3 << FRAME_BITS;
+        let ids: Vec<_> = (1..=3).map(|frames| format!("{head}{}\n", number + frames)).collect();
+        let [a, b, c] = &ids[..] else { unreachable!() };
+        assert_eq!(read_ahead().1, format!("{a}data: a\n\n{b}data: b\n\n{c}data: c\n\n"));
+        let rest = |id: &str, frame| (Next::More, format!("{head}{id}\ndata: {frame}\n\n"));
+        assert_eq!(read_then(&[stored(&["a", "b", "c", "d"])]), rest("0x400000", "d"));
+        assert_eq!(read_then(&[stored(&["a", "b"])]), (Next::More, String::new()));
+        let two = [stored(&["a", "b"]), stored(&["c", "d"])];
+        assert_eq!(read_then(&two), rest("0x500000", "d"));
+        // Another run has written it.
+        assert_eq!(read_then(&[stored(&["x"])]), (Next::Lost, String::new()));
+    }
+
+    #[test]
+    fn a_client_reads_text_again_in_no_other_response() {
+        let place =
+            EventId { position: 3, frames: 2, is_ahead: true, ..EventId::of_run(Epoch(1), 2) };
+        for (ahead, read) in [("", ""), ("a", ""), ("ab", ""), ("abc", "c")] {
+            let frames: String = ahead.chars().map(|it| format!("data: {it}\n\n")).collect();
+            let (mut run, mut out) = (RunFrames::new(place, Version::V6), Vec::new());
+            run.push_ahead(3, frames.as_bytes(), &mut out);
+            run.push(3, &stored(&["a", "b", "c"]), &mut out);
+            let out = String::from_utf8(out).unwrap();
+            assert_eq!(out.matches("data: ").count(), 1, "{ahead}: {out}");
+            assert_eq!(out.contains(".0x"), read.is_empty(), "{ahead}: {out}");
+        }
+        // The log holds the entry in which the client stands, and the server of the run does not know it yet.
+        let place = EventId { is_ahead: false, ..place };
+        let (mut run, mut out) = (RunFrames::new(place, Version::V6), Vec::new());
+        run.push_ahead(3, b"data: a\n\ndata: b\n\ndata: c\n\n", &mut out);
+        assert!(out.is_empty());
+    }
+
+    #[test]
+    fn a_client_whose_text_is_lost_reads_an_end_of_what_it_has_read_or_loads_the_chat() {
+        let end = |end| OtherEntry::End { run: "r1".into(), end };
+        for (entry, next) in [
+            (end(RunEnd::Stopped), Next::CutOff),
+            (end(RunEnd::Finished), Next::Lost),
+            (end(RunEnd::ResumedBy("r2".into())), Next::Lost),
+            (OtherEntry::HandedOver, Next::Lost),
+            (OtherEntry::Step, Next::Lost),
+        ] {
+            let entries: [Entry; 1] = [entry.clone().into()];
+            assert_eq!(read_then(&entries), (next, String::new()), "{entry:?}");
+        }
+        let (mut frames, _) = read_ahead();
+        let text = r#"data: {"type":"text-start","id":"t1"}"#.to_owned() + "\n\n";
+        let (mut out, mut open) = (Vec::new(), Vec::new());
+        frames.unstored = text.into_bytes();
+        let entries: [Entry; 1] = [end(RunEnd::Stopped).into()];
+        frames.end(3, None, &entries, &mut out);
+        each_chunk(&out, |chunk| open.push(format!("{chunk:?}")));
+        assert!(open[0].starts_with("TextEnd"), "{open:?}");
     }
 }

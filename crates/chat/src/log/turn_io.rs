@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::decision::{Append, Response};
 use super::entry::Entry;
 use super::state::FoldError;
@@ -34,6 +36,8 @@ pub(crate) enum Action {
     HoldRun { epoch: Epoch, position: u64 },
     /// The log holds these entries, from this position on. Readers of this server are shown them.
     Show { epoch: Epoch, first: u64, entries: Arc<[Entry]> },
+    /// The log will hold these frames from this position on. Readers of this server are shown them.
+    ShowText { epoch: Epoch, position: u64, frames: Bytes },
     /// The run of the turn has ended, or another turn has ended it.
     LeaveRun,
     /// The turn has ended this run of another one, perhaps because it was lost.
@@ -176,6 +180,8 @@ pub(crate) enum Input {
     Changed,
     /// A third of a lease has passed.
     Tick,
+    /// Another turn of this server is about to end the run.
+    Hurry,
     /// The server shuts down. The lease passes at once.
     HandOver,
     /// A store has failed for so long that the driver gives up.

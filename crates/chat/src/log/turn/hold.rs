@@ -31,6 +31,8 @@ pub(super) struct Hold {
     pub(super) results: Vec<DeferredToolResult>,
     pub(super) bytes: usize,
     pub(super) is_handed_over: bool,
+    /// Another turn of this server is about to end the run: what waits is appended at once.
+    pub(super) is_hurried: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,12 +67,14 @@ impl Hold {
             results: Vec::new(),
             bytes: 0,
             is_handed_over: false,
+            is_hurried: false,
         }
     }
 
-    /// Whether only frames wait for the log, and may wait for others: nothing is decided before the log has them.
+    /// Whether only text waits for the log, and may wait for more: nothing is decided before the log has them.
     pub(super) fn may_wait(&self) -> bool {
         !self.is_handed_over
+            && !self.is_hurried
             && matches!(self.phase, Phase::Redeeming | Phase::Claiming | Phase::Agent)
             && self.queue.may_wait()
     }

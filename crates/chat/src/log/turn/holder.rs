@@ -159,6 +159,18 @@ impl LogTurn {
         self.start(Effect::CallAgent(Box::new(call)));
     }
 
+    /// Shows the text that waits to the readers of this server, unless something else comes before it.
+    pub(super) fn show_text(&mut self) {
+        let (Some(hold), Some(view)) = (&mut self.hold, &self.view) else { return };
+        if hold.pace.may_show(!hold.queue.is_empty(), self.now)
+            && !self.is_stale
+            && let Some(frames) = hold.queue.take_text()
+        {
+            let (epoch, position) = (view.head.epoch, view.state.length());
+            self.actions.push_back(Action::ShowText { epoch, position, frames });
+        }
+    }
+
     /// Returns when the frames that wait are appended, if nothing else comes first.
     pub(super) fn due(&self) -> Option<Duration> {
         let hold = self.hold.as_ref().filter(|hold| self.busy.is_none() && !hold.queue.is_empty());

@@ -115,6 +115,7 @@ impl LogTurn {
     pub(crate) fn poll(&mut self, now: Duration) -> Action {
         self.now = now;
         if self.actions.is_empty() {
+            self.show_text();
             self.go();
         }
         self.actions.pop_front().unwrap_or_else(|| match self.is_over {
@@ -214,6 +215,7 @@ impl LogTurn {
             Input::Progress(event) => self.show_progress(&event),
             Input::Changed => self.is_stale |= self.hold.is_some(),
             Input::Tick => self.has_to_renew = true,
+            Input::Hurry => self.hold.iter_mut().for_each(|hold| hold.is_hurried = true),
             Input::HandOver => {
                 if let Some(hold) = &mut self.hold {
                     hold.is_handed_over = true;
@@ -402,7 +404,11 @@ impl LogTurn {
                     // Another turn was first. What the call has shown would follow its result.
                     hold.queue.remove_outputs_of(&received.result.tool_call_id);
                 }
-                hold.queue.remove(entry)
+                let is_own = hold.queue.remove(entry);
+                if is_own {
+                    hold.pace.stored();
+                }
+                is_own
             });
             let ended_step = live.is_some_and(|live| live.step.end().is_some());
             if is_own && ended_step && matches!(entry.other(), Some(OtherEntry::Step)) {

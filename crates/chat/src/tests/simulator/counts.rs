@@ -71,6 +71,13 @@ counts! {
     unstored_answers,
     // Requests of clients that cannot answer them.
     revoked,
+    // Text that readers were shown before it was stored, and ends of runs that waited until it was. Readers whose text was lost: they read another end, or have
+    // to load the chat. Readers that go on in text that is not stored yet.
+    shown_early,
+    hurried,
+    closed_early,
+    have_to_load,
+    continued_early,
     // Readers that read the end, and readers whose entries were gone.
     read_to_end,
     gone,

@@ -1,13 +1,16 @@
 //! What the driver of a turn does: operations of the store and of the ledger, tools, and the agent.
 
+use futures_util::FutureExt;
+
 use super::agent;
 use super::ledger::{Answered, LEASE};
 use super::random::Random;
 use super::users::outcome_of;
-use super::world::World;
+use super::world::{Driver, World};
 use crate::Chat;
 use crate::conversation::ReceivedResult;
-use crate::log::decision::Response;
+use crate::log::decision::{Append, Response};
+use crate::log::entry::OtherEntry;
 use crate::log::turn_io::{Action, CallAgent, Effect, EffectId, Input, Reply};
 use crate::store::AppendResult;
 use ui_message_stream::approval::{DeferredOutcome, PendingToolCall, ResumePlan};
@@ -130,11 +133,32 @@ impl Step<'_> {
             Action::Report(error) => self.world.violated(error.to_string()),
             Action::RefuseLog(error) => self.world.violated(error.to_string()),
             Action::Show { epoch, first, entries } => {
+                let tail = driver.tail.as_ref().expect("a turn that shows entries holds a run");
+                tail.push(epoch, first, entries.clone());
+                if entries.iter().any(|entry| entry.other().is_none()) {
+                    driver.ahead_since = self.world.now;
+                }
                 self.world.check_shown(epoch, first, &entries);
             }
-            Action::HoldRun { .. }
-            | Action::LeaveRun
-            | Action::EndedOther { .. }
+            Action::ShowText { epoch, position, frames } => {
+                let tail = driver.tail.as_ref().expect("a turn that shows text holds a run");
+                let was_ahead = !self.world.tails[driver.server]
+                    .of(&self.world.key)
+                    .is_none_or(|tail| tail.ahead(epoch, position).is_empty());
+                tail.set_ahead(epoch, position, frames.clone());
+                if !was_ahead {
+                    driver.ahead_since = self.world.now;
+                }
+                let since = driver.ahead_since;
+                self.world.check_shown_text(&frames, since);
+            }
+            Action::HoldRun { epoch, position } => {
+                let (server, key) = (driver.server, &self.world.key);
+                let tail = self.world.tails[server].begin(key, epoch, position);
+                driver_mut(self.world, self.at).tail = Some(tail);
+            }
+            Action::LeaveRun => driver.tail = None,
+            Action::EndedOther { .. }
             | Action::ReportLimit(..)
             | Action::Wait { .. }
             | Action::End => {}
@@ -165,8 +189,40 @@ impl Step<'_> {
         }
     }
 
+    /// Has the text stored that readers of this server were shown of a run, if the append ends it. Returns whether it is,
+    /// or `None` if the append waits for it.
+    fn flush(&mut self, append: &Append) -> Option<bool> {
+        let Step { world, random, at } = self;
+        let driver = &world.drivers[*at];
+        let ended = append.entries.iter().find_map(|entry| match entry.other() {
+            Some(OtherEntry::End { run, .. }) => Some(run.clone()),
+            _ => None,
+        });
+        let (server, tail) = (driver.server, world.tails[driver.server].of(&world.key));
+        let (Some(ended), Some(tail)) = (ended, tail) else { return Some(false) };
+        if driver.tail.is_some() || append.only_lost {
+            return Some(false);
+        }
+        let is_flushed = tail.flush().now_or_never().is_some();
+        world.counts.hurried += u64::from(!is_flushed);
+        let mut holders = world.drivers.iter_mut();
+        let is_holder = |it: &&mut Driver| {
+            it.server == server && it.turn.own_run().is_some_and(|(run, _)| *run == ended)
+        };
+        let Some(holder) = holders.find(is_holder) else { return Some(false) };
+        holder.turn.handle(Input::Hurry);
+        (is_flushed || random.one_in(8)).then_some(is_flushed)
+    }
+
     /// Performs an effect, unless it or its reply is lost.
     fn perform(&mut self, id: EffectId, effect: Effect) {
+        let mut is_flushed = false;
+        if let Effect::Append(append) = &effect {
+            match self.flush(append) {
+                Some(flushed) => is_flushed = flushed,
+                None => return self.world.drivers[self.at].effects.push((id, effect)),
+            }
+        }
         let is_write = matches!(effect, Effect::Append(_) | Effect::Delete { .. });
         if is_write && self.random.one_in(25) {
             self.world.counts.lost_replies += 1;
@@ -203,6 +259,11 @@ impl Step<'_> {
                     let is_lost = head.is_some_and(|head| head.is_lost);
                     self.world.check_ends(number, &append, is_lost);
                     self.world.count_append(number, &append, last_end);
+                    let ended = append.entries.iter().filter_map(|entry| match entry.other() {
+                        Some(OtherEntry::End { run, .. }) if is_flushed => Some(run.clone()),
+                        _ => None,
+                    });
+                    self.world.flushed.extend(ended);
                 }
                 self.reply(id, Reply::Appended(result));
             }

@@ -15,6 +15,7 @@ mod effects;
 mod ledger;
 mod promises;
 mod random;
+mod readers;
 mod simulation;
 mod users;
 mod world;

@@ -1,15 +1,23 @@
 //! What must hold in every interleaving.
 
+use std::time::Duration;
+
 use futures_util::FutureExt;
 
-use super::world::{MAX_CHATS, Reader, World, key_of, shows};
+use super::readers::{Read, Reader};
+use super::world::{MAX_CHATS, World, key_of, shows};
 use crate::Chat;
 use crate::log::decision::{Append, Goal};
 use crate::log::entry::{Entry, OtherEntry, RunEnd};
+use crate::log::event_id::{EventId, PlaceSearch};
+use crate::log::open_chunks::{OpenChunks, each_chunk};
+use crate::log::run_frames::{Next, RunFrames};
 use crate::log::state::end::note_end;
 use crate::log::state::{ChatState, LastEnd};
 use crate::log::turn_io::CallAgent;
 use crate::store::{Epoch, LoadLog, LoadedLog, LogHead, LogStore, StoredEntry};
+use crate::tail::Found;
+use ui_message_stream::chunk::{Chunk, Version};
 use ui_message_stream::id::{ApprovalId, MessageId, RunId};
 use ui_message_stream::message::UiMessage;
 
@@ -184,6 +192,26 @@ impl World {
         }
     }
 
+    /// Readers are shown nothing but text before the log holds it, and nothing more if it has got none for two intervals.
+    pub(super) fn check_shown_text(&mut self, frames: &[u8], since: u64) {
+        self.counts.shown_early += 1;
+        if Duration::from_millis(self.now - since) > 2 * self.append_interval {
+            self.violated(format!("text of more than two intervals was shown, since {since}"));
+        }
+        let mut other = None;
+        each_chunk(frames, |chunk| {
+            let is_text = matches!(
+                chunk,
+                Chunk::StartStep {}
+                    | Chunk::TextStart { .. }
+                    | Chunk::TextDelta { .. }
+                    | Chunk::TextEnd { .. }
+            );
+            other = other.take().or((!is_text).then(|| format!("{chunk:?}")));
+        });
+        other.into_iter().for_each(|it| self.violated(format!("{it} was shown too early")));
+    }
+
     /// The model is called for a step that the log holds, by the holder of the live run.
     pub(super) fn check_call(&mut self, call: &CallAgent) {
         let is_step = |entry: &OtherEntry| matches!(entry, OtherEntry::Step);
@@ -260,57 +288,204 @@ impl World {
             epoch,
             run,
             begin,
-            next: begin + 1,
-            read: Vec::new(),
+            next: begin,
+            frames: RunFrames::new(EventId::of_run(epoch, begin), Version::default()),
+            read: Read::default(),
+            out: Vec::new(),
             has_ended: false,
+            is_closed_early: false,
             mender: None,
         });
     }
 
-    /// A reader reads what is new. Returns the run that has to be mended, if its lease has passed.
-    pub(super) fn read_on(&mut self, at: usize, most: usize) -> Option<RunId> {
-        let reader = &self.readers[at];
-        let (epoch, next) = (reader.epoch, reader.next);
-        let Some(page) = self.read(epoch, next, true) else {
-            self.counts.gone += 1;
-            self.readers[at].server = None;
-            return None;
-        };
-        let mender = self.readers[at].mender;
-        let is_mending = mender.is_some_and(|it| self.drivers.iter().any(|d| d.number == it));
-        let is_idle = page.entries.is_empty();
-        let wants_mending = page.head.is_lost && is_idle && !is_mending;
-        for entry in page.entries.into_iter().take(most) {
+    /// The connections of the readers of a server, or of all, break. Each client continues where `choose` says.
+    pub(super) fn reconnect(
+        &mut self,
+        server: Option<usize>,
+        mut choose: impl FnMut() -> Option<usize>,
+    ) {
+        for at in 0..self.readers.len() {
+            let reader = &self.readers[at];
+            if reader.server.is_none() || server.is_some() && reader.server != server {
+                continue;
+            }
+            let (epoch, begin) = (reader.epoch, reader.begin);
+            self.check_reader(at);
+            let reader = &self.readers[at];
+            let ids = reader.out.split(|byte| *byte == b'\n').rev();
+            let id = ids.filter_map(|line| str::from_utf8(line.strip_prefix(b"id: ")?).ok()).next();
+            let has_id = id.is_some();
+            let place = id.map_or(EventId::of_run(epoch, begin), |id| EventId::parse(id).unwrap());
+            let mut search = PlaceSearch::new(place);
+            let entries = self.read(epoch, begin, false).into_iter().flat_map(|page| page.entries);
+            let mut entries = entries.map(|entry| Entry::read(&entry).unwrap());
+            let _ = entries.all(|entry| search.push(&entry));
+            let found = search.found();
+            let server = choose();
             let reader = &mut self.readers[at];
-            reader.next += 1;
-            let read = Entry::read(&entry).unwrap();
-            reader.read.push(entry);
-            if let Some(OtherEntry::End { run, end }) = read.other()
-                && *run == reader.run
-            {
-                match end {
-                    RunEnd::ResumedBy(next) => reader.run = next.clone(),
-                    _ => {
-                        (reader.has_ended, reader.server) = (true, None);
-                        self.counts.read_to_end += 1;
-                        break;
-                    }
-                }
+            reader.server = server;
+            let found = match has_id {
+                true => found.map(|found| (found.place, Some(found.message_id))),
+                // The client sends its request again.
+                false => Some((place, None)),
+            };
+            let Some((place, message_id)) = found else {
+                self.counts.have_to_load += 1;
+                reader.server = None;
+                continue;
+            };
+            self.counts.continued_early += u64::from(place.is_ahead);
+            reader.frames = RunFrames::new(place, Version::default());
+            reader.next = place.position;
+            if let Some(id) = message_id {
+                reader.frames.set_message(id);
             }
         }
-        self.check_reader(at);
+    }
+
+    /// A reader reads what is new. Returns the run that has to be mended, if its lease has passed.
+    pub(super) fn read_on(&mut self, at: usize, most: usize) -> Option<RunId> {
+        let Reader { epoch, next, server, .. } = self.readers[at];
+        let tail = server.and_then(|server| self.tails[server].of(&self.key));
+        let mut entries = Vec::new();
+        let found = tail.as_ref().map(|tail| {
+            tail.read(epoch, next, |_, entry| {
+                entries.push(entry.clone());
+                entries.len() < most
+            })
+        });
+        let mut wants_mending = false;
+        match found {
+            Some(Found::Entries) => {}
+            Some(Found::Nothing) => {
+                let reader = &mut self.readers[at];
+                let mut out = Vec::new();
+                let ahead = tail.unwrap().ahead(epoch, next);
+                reader.frames.push_ahead(next, &ahead, &mut out);
+                reader.read.push(true, &out);
+                reader.out.extend(out);
+            }
+            Some(Found::Elsewhere) | None => {
+                let Some(page) = self.read(epoch, next, true) else {
+                    self.counts.gone += 1;
+                    self.readers[at].server = None;
+                    return None;
+                };
+                let mender = self.readers[at].mender;
+                let is_mending =
+                    mender.is_some_and(|it| self.drivers.iter().any(|d| d.number == it));
+                wants_mending = page.head.is_lost && page.entries.is_empty() && !is_mending;
+                let read = page.entries.iter().take(most);
+                entries.extend(read.map(|entry| Entry::read(entry).unwrap()));
+            }
+        }
+        for entry in entries {
+            if self.readers[at].server.is_some() {
+                self.read_entry(at, &entry);
+            }
+        }
+        if self.readers[at].server.is_none() {
+            self.check_reader(at);
+        }
         let reader = &self.readers[at];
         (wants_mending && reader.server.is_some()).then(|| reader.run.clone())
     }
 
-    /// What was read is what the log holds from the beginning of the run on.
+    fn read_entry(&mut self, at: usize, entry: &Entry) {
+        let reader = &mut self.readers[at];
+        let (position, mut out) = (reader.next, Vec::new());
+        reader.next += 1;
+        let next = reader.frames.push(position, entry, &mut out);
+        reader.read.push(entry.other().is_none(), &out);
+        if let Some(OtherEntry::End { run, end }) = entry.other()
+            && *run == reader.run
+            && let RunEnd::ResumedBy(next) = end
+        {
+            reader.run = next.clone();
+        }
+        let mut is_lost = false;
+        match next {
+            Next::More => {}
+            Next::Lost => {
+                // The client asks again, and has to load the chat.
+                self.counts.have_to_load += 1;
+                reader.server = None;
+                is_lost = true;
+            }
+            Next::Ended | Next::CutOff => {
+                (reader.has_ended, reader.server) = (true, None);
+                self.counts.read_to_end += 1;
+                if next == Next::CutOff {
+                    reader.is_closed_early = !reader.frames.unstored().is_empty();
+                    self.counts.closed_early += u64::from(reader.is_closed_early);
+                    is_lost = reader.is_closed_early;
+                    let (begin, end) = (reader.begin, position + 1);
+                    let range = usize::try_from(begin).unwrap()..usize::try_from(end).unwrap();
+                    let entries: Vec<_> = self.shadows[&reader.epoch].entries[range]
+                        .iter()
+                        .map(|entry| Entry::read(entry).unwrap())
+                        .collect();
+                    reader.frames.end(position, None, &entries, &mut out);
+                }
+            }
+        }
+        reader.out.extend(out);
+        if is_lost && self.flushed.contains(&reader.run) {
+            let run = reader.run.clone();
+            self.violated(format!("the end of {run:?} has waited for text, which is lost"));
+        }
+    }
+
+    /// What was read is what the log holds from the beginning of the run on, once, and text that it does not hold yet.
     fn check_reader(&mut self, at: usize) {
         let reader = &self.readers[at];
-        let shadow = &self.shadows[&reader.epoch];
-        let begin = usize::try_from(reader.begin).unwrap() + 1;
-        if !shadow.entries[begin..].starts_with(&reader.read) {
-            self.violated(format!("a reader of {:?} has read something else", reader.run));
+        let entries = &self.shadows[&reader.epoch].entries;
+        let range = usize::try_from(reader.begin).unwrap()..usize::try_from(reader.next).unwrap();
+        let place = EventId::of_run(reader.epoch, reader.begin);
+        let (mut frames, mut log) = (RunFrames::new(place, Version::default()), Read::default());
+        for (position, entry) in (reader.begin..).zip(&entries[range]) {
+            let (entry, mut out) = (Entry::read(entry).unwrap(), Vec::new());
+            frames.push(position, &entry, &mut out);
+            log.push(entry.other().is_none(), &out);
         }
+        let mut found = None;
+        if reader.server.is_some() || reader.has_ended && !reader.is_closed_early {
+            let unstored = reader.frames.unstored();
+            let is_stored = match reader.read.text.strip_prefix(&*log.text) {
+                Some(early) if reader.has_ended => early.is_empty(),
+                Some(early) => unstored.is_empty() || early == unstored,
+                // It skips what it has read.
+                None => false,
+            };
+            if !is_stored || reader.read.others != log.others {
+                found = Some("has read something else");
+            }
+        }
+        let ids = reader.out.split(|byte| *byte == b'\n');
+        let ids = ids.filter_map(|line| str::from_utf8(line.strip_prefix(b"id: ")?).ok());
+        let numbers = ids.map(|id| {
+            let number = id.split_once('.').unwrap().1;
+            let stored = number.strip_prefix("0x");
+            stored.map_or_else(|| number.parse(), |it| u64::from_str_radix(it, 16)).unwrap()
+        });
+        if !numbers.is_sorted_by(|one, next| one < next) {
+            found = Some("has read ids that do not grow");
+        }
+        let mut open = OpenChunks::default();
+        each_chunk(&reader.out, |chunk| open.push(chunk));
+        if reader.has_ended && open.has_text() {
+            found = Some("has read a text without an end");
+        }
+        let what = found.map(|what| {
+            format!(
+                "a reader of {:?} {what}: {}\nlog: {}\n{}",
+                reader.run,
+                String::from_utf8_lossy(&reader.out),
+                String::from_utf8_lossy(&log.text),
+                String::from_utf8_lossy(&log.others)
+            )
+        });
+        what.into_iter().for_each(|what| self.violated(what));
     }
 
     /// Whether something has failed, so that users may have to send their answers again.

@@ -155,6 +155,12 @@ impl Simulation {
         }
         if self.random.one_in(4) {
             self.read();
+            if self.random.one_in(4) {
+                // Some clients do not come back.
+                let Simulation { world, random, .. } = self;
+                let server = random.below(2);
+                world.reconnect(None, || (!random.one_in(8)).then_some(server));
+            }
         }
         self.world.counts.steps += 1;
         self.world.ledger.step = self.world.counts.steps;
@@ -223,6 +229,8 @@ impl Simulation {
             is_redeeming: false,
             unstored: Vec::new(),
             agent: None,
+            tail: None,
+            ahead_since: 0,
             responses: 0,
             ticked: world.now,
             rests: 0,
@@ -367,10 +375,8 @@ impl Simulation {
             world.drivers = kept;
             lost.into_iter().for_each(|driver| world.leave(driver, false));
             world.tasks.retain(|(of, _)| *of != server);
-            for reader in world.readers.iter_mut().filter(|it| it.server == Some(server)) {
-                // Some clients continue at the other server.
-                reader.server = random.one_in(2).then_some(1 - server);
-            }
+            // Some clients continue at the other server.
+            world.reconnect(Some(server), || random.one_in(2).then_some(1 - server));
         } else if !world.drivers.is_empty() {
             let at = random.below(world.drivers.len());
             let driver = world.drivers.swap_remove(at);

@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 
 use super::counts::Counts;
 use super::ledger::Ledger;
+use super::readers::Reader;
 use super::users::SeenCall;
 use crate::Chat;
 use crate::ChatLimits;
@@ -23,6 +24,7 @@ use crate::store::InMemoryLogStore;
 use crate::store::{
     AppendResult, Epoch, LoadLog, LoadedLog, LogKey, LogPage, LogStore, ReadLogEntries, StoredEntry,
 };
+use crate::tail::{TailWriter, Tails};
 use ui_message_stream::approval::{Principal, UnixMillis};
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::id::{ApprovalId, RunId};
@@ -45,25 +47,16 @@ pub(super) struct Driver {
     pub(super) unstored: Vec<(Option<RunId>, ApprovalId)>,
     /// The events that the agent still emits.
     pub(super) agent: Option<Vec<AgentEvent>>,
+    /// What the readers of the server are shown of the run of the turn.
+    pub(super) tail: Option<TailWriter>,
+    /// Since when text is ahead of the log of which the log has got none.
+    pub(super) ahead_since: u64,
     pub(super) responses: u32,
     pub(super) ticked: u64,
     /// For how many steps the driver is slow.
     pub(super) rests: usize,
     /// The approvals that a message of the user followed when the request arrived.
     pub(super) followed: Vec<ApprovalId>,
-}
-
-/// A client that reads a run through a server.
-pub(super) struct Reader {
-    pub(super) server: Option<usize>,
-    pub(super) epoch: Epoch,
-    pub(super) run: RunId,
-    pub(super) begin: u64,
-    pub(super) next: u64,
-    pub(super) read: Vec<StoredEntry>,
-    pub(super) has_ended: bool,
-    /// The turn that mends the chat for this reader.
-    pub(super) mender: Option<u32>,
 }
 
 /// All entries that a log ever had, and their fold.
@@ -91,10 +84,14 @@ pub(super) struct World {
     pub(super) drivers: Vec<Driver>,
     /// The states that each server keeps.
     pub(super) folds: [Folds; 2],
+    /// What the turns of each server have written.
+    pub(super) tails: [Tails; 2],
     /// Approved calls that are executed by turns that have ended, with their servers.
     pub(super) tasks: Vec<(usize, ApprovalId)>,
     pub(super) readers: Vec<Reader>,
     pub(super) crashed_runs: BTreeSet<RunId>,
+    /// The runs that were ended after the text was stored that readers of their server were shown.
+    pub(super) flushed: BTreeSet<RunId>,
     /// How often each run has called the model, and how many results it had then.
     pub(super) calls: BTreeMap<RunId, (usize, usize)>,
     pub(super) answered_outputs: Vec<String>,
@@ -127,10 +124,12 @@ impl World {
             effects: BTreeMap::new(),
             late: Vec::new(),
             folds: Default::default(),
+            tails: Default::default(),
             drivers: Vec::new(),
             tasks: Vec::new(),
             readers: Vec::new(),
             crashed_runs: BTreeSet::new(),
+            flushed: BTreeSet::new(),
             calls: BTreeMap::new(),
             answered_outputs: Vec::new(),
             limits,
