@@ -316,6 +316,20 @@ test('an answer that ends before its stream is opened, and another that has begu
   assert.deepEqual([server.count('history'), server.count('stream')], [2, 2]);
 });
 
+test('text that was lost with its server is replaced by what the server has stored', async t => {
+  const server = await Server.start(t);
+  server.routes.post = async ({ response, body }) => {
+    Object.assign(server, { messages: [body.message, assistant('a', 'one')], ended: 'interrupted', version: 1 });
+    await server.write(response, answer('a', 'one two').slice(0, 3), { isEnd: false });
+    response.destroy();
+  };
+  const page = server.open(t);
+  await page.sendMessage({ text: 'count' });
+  await shows(page, ['count', 'one']);
+  assert.equal(page.state.ended, 'interrupted');
+  assert.equal(server.count('stream'), 1); // 204
+});
+
 test('a stream that the server has not, though it says that an answer is written, is not asked for again and again', async t => {
   const server = await Server.start(t, [user('u', 'count'), assistant('a', 'one')]);
   server.ended = undefined;
