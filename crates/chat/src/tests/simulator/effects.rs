@@ -155,9 +155,11 @@ impl Step<'_> {
             Action::HoldRun { epoch, position } => {
                 let (server, key) = (driver.server, &self.world.key);
                 let tail = self.world.tails[server].begin(key, epoch, position);
-                driver_mut(self.world, self.at).tail = Some(tail);
+                let driver = driver_mut(self.world, self.at);
+                driver.tail = Some(tail);
+                driver.shown_run = driver.turn.own_run().map(|(run, _)| run.clone());
             }
-            Action::LeaveRun => driver.tail = None,
+            Action::LeaveRun => (driver.tail, driver.shown_run) = (None, None),
             Action::EndedOther { .. }
             | Action::ReportLimit(..)
             | Action::Wait { .. }
@@ -206,9 +208,9 @@ impl Step<'_> {
         let is_flushed = tail.flush().now_or_never().is_some();
         world.counts.hurried += u64::from(!is_flushed);
         let mut holders = world.drivers.iter_mut();
-        let is_holder = |it: &&mut Driver| {
-            it.server == server && it.turn.own_run().is_some_and(|(run, _)| *run == ended)
-        };
+        // A turn may not know yet that its run has begun.
+        let is_holder =
+            |it: &&mut Driver| it.server == server && it.shown_run == Some(ended.clone());
         let Some(holder) = holders.find(is_holder) else { return Some(false) };
         holder.turn.handle(Input::Hurry);
         (is_flushed || random.one_in(8)).then_some(is_flushed)

@@ -230,6 +230,7 @@ impl Simulation {
             unstored: Vec::new(),
             agent: None,
             tail: None,
+            shown_run: None,
             ahead_since: 0,
             responses: 0,
             ticked: world.now,

@@ -49,6 +49,8 @@ pub(super) struct Driver {
     pub(super) agent: Option<Vec<AgentEvent>>,
     /// What the readers of the server are shown of the run of the turn.
     pub(super) tail: Option<TailWriter>,
+    /// The run of this tail.
+    pub(super) shown_run: Option<RunId>,
     /// Since when text is ahead of the log of which the log has got none.
     pub(super) ahead_since: u64,
     pub(super) responses: u32,
