@@ -310,13 +310,33 @@ async fn while_the_store_is_away_readers_are_shown_the_text_of_two_intervals_and
     }
 }
 
+/// Returns a server with this store, and one with the same logs that does not hang.
+fn two_servers(store: &Arc<LogDouble<Recorded>>) -> (ChatServer, ChatServer) {
+    let other = LogDouble(Recorded { logs: Arc::clone(&store.logs), ..Recorded::default() });
+    let lease = Duration::from_millis(300);
+    (server(store).with_run_lease(lease), server(&Arc::new(other)).with_run_lease(lease))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_waits_for_text_of_a_lost_server_reads_nothing_else_and_loads_the_chat() {
+    let store = Arc::<LogDouble<Recorded>>::default();
+    let (chats, other) = two_servers(&store);
+    let (response, read) = begun(&chats, &store).await;
+    store.hang(true);
+    let (chat, last) = ("chat".into(), ids(&read).next_back());
+    let waiting = other.resume_stream(&ada(), &chat, last).await.unwrap().unwrap();
+    let rest: Vec<_> = waiting.collect().await;
+    let [.., Err(_)] = &rest[..] else { panic!("{rest:?}") };
+    assert_eq!(rest.len(), 1, "{rest:?}");
+    assert!(other.resume_stream(&ada(), &chat, last).await.unwrap().is_none());
+    assert_eq!(answer(&other).await, "word 0. word 1. ");
+    drop(response);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_complete_response_is_made_of_what_is_stored() {
     let store = Arc::<LogDouble<Recorded>>::default();
-    let other = LogDouble(Recorded { logs: Arc::clone(&store.logs), ..Recorded::default() });
-    let lease = Duration::from_millis(300);
-    let (chats, other) =
-        (server(&store).with_run_lease(lease), server(&Arc::new(other)).with_run_lease(lease));
+    let (chats, other) = two_servers(&store);
     let complete = tokio::spawn({
         let chats = chats.clone();
         async move { chats.complete_response(&ada(), say("chat", "m1", "Hi")).await }
