@@ -26,7 +26,9 @@ use crate::inner::Inner;
 use crate::log::client::Client;
 use crate::readers::Reader;
 use crate::shutdown::Counted;
-use crate::store::{ChatStoreError, Epoch, LoadLog, LogKey, LogPage, LogStore, ReadLogEntries};
+use crate::store::{
+    ChatStoreError, Epoch, LoadLog, LogKey, LogPage, LogStore, ReadLogEntries, StoredEntry,
+};
 use crate::stream::KEEP_ALIVE_INTERVAL;
 use ui_message_stream::chunk::Chunk;
 use ui_message_stream::id::{MessageId, RunId, log_causes};
@@ -303,9 +305,10 @@ impl LogReader {
     /// Reads the next frames. Returns `None` if there are none, or if the log cannot be read for a while.
     async fn read_frames(&mut self) -> Result<Option<Bytes>, BodyError> {
         self.seen_ahead = if self.is_exact { usize::MAX } else { 0 };
-        if self.asked.is_some_and(|at| at.elapsed() < MAX_UNASKED)
-            && let Some(tail) = self.tail.clone()
-        {
+        if self.asked.is_none_or(|at| at.elapsed() >= MAX_UNASKED) {
+            return self.read_stored_frames().await;
+        }
+        if let Some(tail) = self.tail.clone() {
             let (mut frames, mut next) = (Vec::new(), Next::More);
             let found = tail.read(self.epoch, self.position, |position, entry| {
                 next = self.frames.push(position, entry, &mut frames);
@@ -326,7 +329,15 @@ impl LogReader {
                 Found::Elsewhere => {}
             }
         }
-        self.read_stored_frames().await
+        // This server may have begun a run since.
+        self.tail = self.chats.tails.of(&self.key);
+        let hinted = self.logs.hinted_entries(&self.key, self.epoch, self.position);
+        if hinted.is_empty() {
+            return self.read_stored_frames().await;
+        }
+        let (frames, next) = self.push_entries(&hinted)?;
+        self.has_read_all = next == Next::More;
+        self.page_of(frames, next).await
     }
 
     async fn read_stored_frames(&mut self) -> Result<Option<Bytes>, BodyError> {
@@ -341,19 +352,9 @@ impl LogReader {
         };
         self.asked = Some(Instant::now());
         self.tail = self.chats.tails.of(&self.key);
-        let bytes = page.entries.iter().map(|entry| entry.bytes.len());
-        // Each frame gets an `id:`.
-        let mut frames = Vec::with_capacity(bytes.sum::<usize>() * 3 / 2);
-        for stored in &page.entries {
-            let entry = Entry::read(stored).map_err(|error| {
-                tracing::error!(error = log_causes(&error), "a chat cannot be read");
-                BodyError::CutOff
-            })?;
-            let next = self.frames.push(self.position, &entry, &mut frames);
-            self.position += 1;
-            if next != Next::More {
-                return self.page_of(frames, next).await;
-            }
+        let (frames, next) = self.push_entries(&page.entries)?;
+        if next != Next::More {
+            return self.page_of(frames, next).await;
         }
         self.has_read_all = self.position >= page.head.length;
         if let Some(run) = page.head.live_run.filter(|_| page.head.is_lost)
@@ -362,6 +363,25 @@ impl LogReader {
             self.mending = Some(self.mend(run));
         }
         self.page_of(frames, Next::More).await
+    }
+
+    /// Returns the frames of the next entries, up to the end of the run, and what follows them.
+    fn push_entries(&mut self, entries: &[StoredEntry]) -> Result<(Vec<u8>, Next), BodyError> {
+        let bytes = entries.iter().map(|entry| entry.bytes.len());
+        // Each frame gets an `id:`.
+        let mut frames = Vec::with_capacity(bytes.sum::<usize>() * 3 / 2);
+        for stored in entries {
+            let entry = Entry::read(stored).map_err(|error| {
+                tracing::error!(error = log_causes(&error), "a chat cannot be read");
+                BodyError::CutOff
+            })?;
+            let next = self.frames.push(self.position, &entry, &mut frames);
+            self.position += 1;
+            if next != Next::More {
+                return Ok((frames, next));
+            }
+        }
+        Ok((frames, Next::More))
     }
 
     /// Returns the page of these frames, which `next` follows.
@@ -543,7 +563,8 @@ const MAX_PAGE_BYTES: usize = 8 << 10;
 /// How much is read at once of a run that is read again.
 const MAX_READ_BYTES: usize = 1 << 20;
 
-/// How long a reader reads only what this server appends, before it reads the store again.
+/// How long a reader reads only what this server appends, and what comes with hints, before it reads the store
+/// again.
 const MAX_UNASKED: Duration = Duration::from_secs(5);
 
 /// How long a reader waits for a hint before it reads the log again.

@@ -1,9 +1,9 @@
 //! [`Follower`]: the connection that receives the changes of all logs that readers wait for.
 //!
 //! Each script that changes a log publishes the change on the channel of the log. One connection of
-//! each server subscribes the channels of the logs that its readers wait for. A message only tells
-//! a reader to read: it may be lost, and while the connection is away, the readers look twice a
-//! second. In Redis Cluster, a node receives the messages of all nodes, so one connection is enough
+//! each server subscribes the channels of the logs that its readers wait for. The message of an append has the
+//! length of the log, and short entries. A message may be lost: a reader that misses entries reads them, and while
+//! the connection is away, the readers look twice a second. In Redis Cluster, a node receives the messages of all nodes, so one connection is enough
 //! there, too.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -123,12 +123,7 @@ async fn follow_node(
                 let Some(message) = message else {
                     return Err(RedisStoreError::Redis("the connection is closed".into()));
                 };
-                let text = message.get_payload::<String>().ok();
-                match text.and_then(|length| length.parse().ok()) {
-                    Some(length) => hints.add(message.get_channel_name(), length),
-                    // A log was created or deleted: what was known is of another one.
-                    None => hints.forget(message.get_channel_name()),
-                }
+                hints.receive(message.get_channel_name(), message.get_payload_bytes());
             }
             request = requests.recv() => {
                 let Some(request) = request else { return Ok(()) };

@@ -1,9 +1,14 @@
-//! [`Hints`]: wakes the readers of logs that have changed.
+//! [`Hints`]: wakes the readers of logs that have changed, and has the newest entries that came with hints.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use tokio::sync::watch;
+use ui_message_stream_chat::store::{Epoch, StoredEntry};
+
+use crate::log_store::entry_of;
 
 /// The logs that readers of this process wait for, by the names of their channels.
 ///
@@ -25,6 +30,8 @@ struct Hint {
     known: u64,
     /// Whether no reader waited at the last look.
     is_idle: bool,
+    /// The newest entries that have come with hints.
+    newest: Newest,
     /// Wakes readers. The value is not used.
     changed: watch::Sender<()>,
 }
@@ -50,6 +57,7 @@ impl Hints {
         let hint = logs.by_channel.entry(channel.to_owned()).or_insert_with(|| Hint {
             known: after,
             is_idle: false,
+            newest: Newest::default(),
             changed: watch::Sender::new(()),
         });
         if hint.known > after {
@@ -62,8 +70,7 @@ impl Hints {
     /// Forgets what is known of a log, and wakes its readers.
     pub(crate) fn forget(&self, channel: &str) {
         if let Some(hint) = self.lock().by_channel.get_mut(channel) {
-            hint.known = 0;
-            hint.changed.send_replace(());
+            hint.forget();
         }
     }
 
@@ -74,13 +81,36 @@ impl Hints {
 
     /// Notes that a log has so many entries, and wakes its readers if this is new.
     pub(crate) fn add(&self, channel: &str, length: u64) {
-        let mut logs = self.lock();
-        if let Some(hint) = logs.by_channel.get_mut(channel)
-            && hint.known < length
-        {
-            hint.known = length;
-            hint.changed.send_replace(());
+        if let Some(hint) = self.lock().by_channel.get_mut(channel) {
+            hint.add(length);
         }
+    }
+
+    /// Receives a message of this channel, and wakes the readers of the log.
+    pub(crate) fn receive(&self, channel: &str, message: &[u8]) {
+        let mut logs = self.lock();
+        let Some(hint) = logs.by_channel.get_mut(channel) else { return };
+        match Appended::read(message) {
+            Some(Appended { length, epoch, entries }) => {
+                match epoch {
+                    Some(epoch) => {
+                        hint.newest.push(epoch, length - entries.len() as u64, entries);
+                    }
+                    // If Redis has lost entries, there may be others at their positions now.
+                    None => hint.newest = Newest::default(),
+                }
+                hint.add(length);
+            }
+            // A log was created or deleted: what was known is of another one.
+            None => hint.forget(),
+        }
+    }
+
+    /// Returns the entries of the log with this epoch that have come with hints, from this position on.
+    pub(crate) fn entries(&self, channel: &str, epoch: Epoch, position: u64) -> Vec<StoredEntry> {
+        let logs = self.lock();
+        let newest = logs.by_channel.get(channel).map(|hint| &hint.newest);
+        newest.map_or_else(Vec::new, |newest| newest.from(epoch, position))
     }
 
     /// Wakes the readers of these logs: from now on each change wakes them.
@@ -97,10 +127,7 @@ impl Hints {
         let mut logs = self.lock();
         logs.is_connected = is_connected;
         if !is_connected {
-            for hint in logs.by_channel.values_mut() {
-                hint.known = 0;
-                hint.changed.send_replace(());
-            }
+            logs.by_channel.values_mut().for_each(Hint::forget);
         }
     }
 
@@ -129,3 +156,108 @@ impl Hints {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+impl Hint {
+    fn add(&mut self, length: u64) {
+        if self.known < length {
+            self.known = length;
+            self.changed.send_replace(());
+        }
+    }
+
+    fn forget(&mut self) {
+        self.known = 0;
+        self.newest = Newest::default();
+        self.changed.send_replace(());
+    }
+}
+
+/// The newest entries of a log that have come with hints, without a gap.
+#[derive(Debug, Default)]
+struct Newest {
+    /// `None` if there are no entries.
+    epoch: Option<Epoch>,
+    /// The position of the first one.
+    first: u64,
+    bytes: usize,
+    entries: VecDeque<StoredEntry>,
+}
+
+impl Newest {
+    /// Adds the entries of an append, which begin at this position. If they do not follow the others, these go.
+    fn push(&mut self, epoch: Epoch, first: u64, entries: Vec<StoredEntry>) {
+        if self.epoch != Some(epoch) || self.first + self.entries.len() as u64 != first {
+            *self = Newest { epoch: Some(epoch), first, ..Newest::default() };
+        }
+        self.bytes += entries.iter().map(|entry| entry.bytes.len()).sum::<usize>();
+        self.entries.extend(entries);
+        while self.bytes > MAX_NEWEST_BYTES
+            && let Some(oldest) = self.entries.pop_front()
+        {
+            self.bytes -= oldest.bytes.len();
+            self.first += 1;
+        }
+    }
+
+    fn from(&self, epoch: Epoch, position: u64) -> Vec<StoredEntry> {
+        let read = position.checked_sub(self.first).and_then(|read| usize::try_from(read).ok());
+        match read.filter(|_| self.epoch == Some(epoch)) {
+            Some(read) => self.entries.iter().skip(read).cloned().collect(),
+            None => Vec::new(),
+        }
+    }
+}
+
+/// What the message of an append says.
+///
+/// It is the length of the log after the append. If the entries are short, the epoch, the length of each entry and
+/// a line feed follow, and the entries as they are stored.
+struct Appended {
+    length: u64,
+    /// `None` if the message has no entries.
+    epoch: Option<Epoch>,
+    entries: Vec<StoredEntry>,
+}
+
+impl Appended {
+    /// Returns `None` if the message is another one.
+    fn read(message: &[u8]) -> Option<Self> {
+        let end = message.iter().position(|byte| *byte == b'\n').unwrap_or(message.len());
+        let (numbers, stored) = message.split_at(end);
+        let mut numbers = std::str::from_utf8(numbers).ok()?.split(' ').map(str::parse);
+        let length = numbers.next()?.ok()?;
+        let Some(stored) = stored.get(1..) else {
+            return numbers.next().is_none().then_some(Appended {
+                length,
+                epoch: None,
+                entries: Vec::new(),
+            });
+        };
+        let (epoch, mut stored) = (numbers.next()?.ok()?, Bytes::copy_from_slice(stored));
+        let mut entries = Vec::new();
+        for len in numbers {
+            let len = usize::try_from(len.ok()?).ok().filter(|len| *len <= stored.len())?;
+            entries.push(entry_of(stored.split_to(len))?);
+        }
+        let is_whole = stored.is_empty() && entries.len() as u64 <= length;
+        is_whole.then_some(Appended { length, epoch: Some(Epoch(epoch)), entries })
+    }
+}
+
+/// Returns what the message of an append has between the length of the log and these entries, as they are stored.
+/// Returns an empty text if there are too many bytes for a message.
+pub(crate) fn entries_in_hint(epoch: Epoch, entries: &[Vec<u8>]) -> String {
+    let mut numbers = format!(" {}", epoch.0);
+    for entry in entries {
+        let _ = write!(numbers, " {}", entry.len());
+    }
+    numbers.push('\n');
+    let bytes = numbers.len() + entries.iter().map(Vec::len).sum::<usize>();
+    if bytes <= MAX_HINT_BYTES { numbers } else { String::new() }
+}
+
+/// The maximum number of bytes of entries in a message. Each server that reads the log receives them.
+const MAX_HINT_BYTES: usize = 4 << 10;
+
+/// How many bytes are kept of a log. A reader that is further behind reads the log.
+const MAX_NEWEST_BYTES: usize = 2 * MAX_HINT_BYTES;

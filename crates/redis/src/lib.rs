@@ -144,6 +144,10 @@ use self::keys::Keys;
 /// away, readers look twice a second. So they do if the user of Redis may not use the channels: its
 /// ACL needs `&ui-message-stream:*`, with the prefix of the keys.
 ///
+/// The message of an append has its entries, if they have no more than 4 KiB. So **who may subscribe these channels
+/// reads chats, and who may publish to them can show text to readers**: permit them only to the servers. A reader that
+/// gets no message, or misses one, reads the log.
+///
 /// # Keys
 /// Each key begins with the [prefix](RedisOptions::with_prefix). All keys of a user follow a digest
 /// of the tenant and the id in braces, so that Redis Cluster keeps them on one node and a script

@@ -358,6 +358,16 @@ pub trait LogStore: Send + Sync + fmt::Debug + 'static {
         Box::pin(tokio::time::sleep(DEFAULT_POLL_INTERVAL))
     }
 
+    /// Returns entries from this position on, without a gap, that have come with hints of
+    /// [`changed`](Self::changed). The store is not asked for them.
+    ///
+    /// They are what a [read](Self::read) of a log with this epoch returns, or would have returned before the log was
+    /// deleted. The caller reads the log if there are none, and from time to time: a hint may be missed, also one of
+    /// a deletion. The default returns none.
+    fn hinted_entries(&self, _key: &LogKey, _epoch: Epoch, _position: u64) -> Vec<StoredEntry> {
+        Vec::new()
+    }
+
     /// Waits until the [list](Self::list) of an owner may have changed since the first poll of the future:
     /// a chat was created, renamed or deleted, an append had a control entry, or it has changed the live run
     /// or what lists show. It may take a [sweep](Self::sweep) until a chat counts as deleted whose time has passed.

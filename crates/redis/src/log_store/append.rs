@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use ui_message_stream::id::RunId;
 use ui_message_stream_chat::store::{
-    AppendLog, AppendResult, EntryKind, Expected, KEPT_AFTER_END, LiveRunChange, LogHead, LogKey,
-    PutSnapshot,
+    AppendLog, AppendResult, EntryKind, Epoch, Expected, KEPT_AFTER_END, LiveRunChange, LogHead,
+    LogKey, PutSnapshot, StoredEntry,
 };
 
 use super::{HeadReply, log_head, millis, stored_entry};
 use crate::error::RedisStoreError;
+use crate::hints::entries_in_hint;
 use crate::keys::chat_name;
+use crate::scripts::Invocation;
 use crate::{RedisStore, scripts};
 
 impl RedisStore {
@@ -64,9 +66,7 @@ impl RedisStore {
             .arg(millis(append.limits.unread))
             .arg(controls)
             .arg(u8::from(append.is_for_sink));
-        for entry in append.entries {
-            invocation.arg(stored_entry(entry));
-        }
+        add_entries(&mut invocation, epoch, append.entries);
         let (result, rest): (String, Option<(u64, HeadReply)>) = self.run(&invocation).await?;
         Ok(match (&*result, rest) {
             ("appended", Some((first, head))) => {
@@ -125,9 +125,7 @@ impl RedisStore {
             .arg(position)
             .arg(lease)
             .arg(length);
-        for entry in entries {
-            invocation.arg(stored_entry(entry));
-        }
+        add_entries(&mut invocation, epoch, entries);
         let reply: Option<(u64, String, u64, bool)> = self.run(&invocation).await?;
         let Some((control, run, unread, has_to_end)) = reply else { return Ok(None) };
         self.inner.hints.add(&channel, length);
@@ -164,6 +162,12 @@ impl RedisStore {
         }
         Ok(is_stored)
     }
+}
+
+/// Adds what the hint of an append says of its entries, and the entries.
+fn add_entries(invocation: &mut Invocation<'_>, epoch: Epoch, entries: &[StoredEntry]) {
+    let entries: Vec<Vec<u8>> = entries.iter().map(stored_entry).collect();
+    invocation.arg(entries_in_hint(epoch, &entries)).arg(entries);
 }
 
 /// Returns an argument that is empty without a value.

@@ -135,7 +135,11 @@ impl LogStore for RedisStore {
     }
 
     fn changed<'a>(&'a self, key: &'a LogKey, length: u64) -> BoxFuture<'a, ()> {
-        Box::pin(self.inner.follower.changed(self.log_of(key).channel, length))
+        Box::pin(self.inner.follower.changed(self.channel_of(key), length))
+    }
+
+    fn hinted_entries(&self, key: &LogKey, epoch: Epoch, position: u64) -> Vec<StoredEntry> {
+        self.inner.hints.entries(&self.channel_of(key), epoch, position)
     }
 
     fn changed_list<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, ()> {
@@ -148,6 +152,11 @@ impl RedisStore {
     /// Returns the keys of a log.
     fn log_of(&self, key: &LogKey) -> LogKeys {
         LogKeys::new(&self.inner.keys.user(&key.owner), key.chat.as_str())
+    }
+
+    /// Returns the channel of a log.
+    fn channel_of(&self, key: &LogKey) -> String {
+        self.inner.keys.user(&key.owner).channel(key.chat.as_str())
     }
 
     /// Wakes those who wait for a change of the list of this owner.
@@ -217,15 +226,19 @@ fn stored_entry(entry: &StoredEntry) -> Vec<u8> {
     stored
 }
 
-fn read_entry(stored: Vec<u8>) -> Result<StoredEntry, RedisStoreError> {
-    let mut bytes = Bytes::from(stored);
-    let kind = match bytes.first() {
-        Some(b'F') => EntryKind::Frame,
-        Some(b'N') => EntryKind::Note,
-        Some(b'C') => EntryKind::Control,
-        _ => return Err(RedisStoreError::Unreadable("entry of a chat")),
+/// Returns the entry that is stored as this, or `None` if it cannot be read.
+pub(crate) fn entry_of(mut stored: Bytes) -> Option<StoredEntry> {
+    let kind = match stored.first()? {
+        b'F' => EntryKind::Frame,
+        b'N' => EntryKind::Note,
+        b'C' => EntryKind::Control,
+        _ => return None,
     };
-    Ok(StoredEntry { kind, bytes: bytes.split_off(1) })
+    Some(StoredEntry { kind, bytes: stored.split_off(1) })
+}
+
+fn read_entry(stored: Vec<u8>) -> Result<StoredEntry, RedisStoreError> {
+    entry_of(stored.into()).ok_or(RedisStoreError::Unreadable("entry of a chat"))
 }
 
 /// A chat as `log_list.lua` returns it.

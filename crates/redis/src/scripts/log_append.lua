@@ -3,9 +3,9 @@
 -- the lease (empty if it stays), whether it must have passed; the change of the live run (`none`, `begins`,
 -- `resumes` or `ends`), the run; whether lists are changed, the title, whether there are questions; the time to live
 -- (empty if there is none); the maximum numbers of chats and runs, the time after which a run that is not
--- read may have to end; the number of control entries; whether the append is for a sink, and the
--- entries.
-local FIRST_ENTRY = 19
+-- read may have to end; the number of control entries; whether the append is for a sink; what its hint says of the
+-- entries, and the entries.
+local FIRST_ENTRY = 20
 local chat, channel, expected, epoch, number = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local lease, only_lost, change, run = tonumber(ARGV[6]), ARGV[7] == '1', ARGV[8], ARGV[9]
 local keep_for, controls = tonumber(ARGV[13]), tonumber(ARGV[17])
@@ -143,6 +143,6 @@ if is_new or controls > 0 or ARGV[10] == '1' then
 end
 if (had_time or head.expires_at) and (controls > 0 or is_new_list) then expire(head.expires_at) end
 if ARGV[18] == '1' then store_delivery(chat, head.epoch, text(head.length)) end
-if count > 0 then publish(channel, text(head.length)) end
+if count > 0 then publish_append(channel, text(head.length), FIRST_ENTRY - 1) end
 if is_new or controls > 0 or ARGV[10] == '1' or change ~= 'none' then publish(KEYS[7], 'changed') end
 return {'appended', {first, head_reply(head, live)}}

@@ -7,6 +7,7 @@ mod bytes;
 mod conformance;
 mod faults;
 mod formats;
+mod hinted_entries;
 mod hints;
 mod ledger;
 mod restarts;

@@ -7,7 +7,8 @@ use crate::store::ChatStoreError;
 use crate::store::InMemoryLogStore;
 use crate::store::{
     AppendLog, AppendResult, ChatPage, Epoch, Expected, LeftToServer, ListChats, LoadLog,
-    LoadedLog, LogKey, LogPage, LogStore, PutSnapshot, ReadLogEntries, ReadMessages, Undelivered,
+    LoadedLog, LogKey, LogPage, LogStore, PutSnapshot, ReadLogEntries, ReadMessages, StoredEntry,
+    Undelivered,
 };
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::Principal;
@@ -145,6 +146,10 @@ impl LogStore for Wrong {
 
     fn changed<'a>(&'a self, key: &'a LogKey, length: u64) -> BoxFuture<'a, ()> {
         self.store.changed(key, length)
+    }
+
+    fn hinted_entries(&self, key: &LogKey, epoch: Epoch, position: u64) -> Vec<StoredEntry> {
+        self.store.hinted_entries(key, epoch, position)
     }
 
     fn changed_list<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, ()> {

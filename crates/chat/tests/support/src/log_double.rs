@@ -8,7 +8,7 @@ use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::store::ChatStoreError;
 use ui_message_stream_chat::store::{
     AppendLog, AppendResult, ChatPage, Epoch, LeftToServer, ListChats, LoadLog, LoadedLog, LogKey,
-    LogPage, LogStore, PutSnapshot, ReadLogEntries, ReadMessages, Undelivered,
+    LogPage, LogStore, PutSnapshot, ReadLogEntries, ReadMessages, StoredEntry, Undelivered,
 };
 
 /// What a store returns.
@@ -137,6 +137,10 @@ impl<T: Intercepts> LogStore for LogDouble<T> {
 
     fn changed<'a>(&'a self, key: &'a LogKey, length: u64) -> BoxFuture<'a, ()> {
         self.0.changed(key, length)
+    }
+
+    fn hinted_entries(&self, key: &LogKey, epoch: Epoch, position: u64) -> Vec<StoredEntry> {
+        self.store().hinted_entries(key, epoch, position)
     }
 
     fn changed_list<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, ()> {
