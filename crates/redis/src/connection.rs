@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 #[cfg(feature = "cluster")]
-use redis::cluster::ClusterClient;
+use redis::cluster::{ClusterClient, ClusterClientBuilder};
 #[cfg(feature = "cluster")]
 use redis::cluster_async::ClusterConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
@@ -60,12 +60,7 @@ impl Connection {
 
     #[cfg(feature = "cluster")]
     pub(crate) async fn to_cluster(nodes: Vec<ConnectionInfo>) -> Result<Self, RedisStoreError> {
-        let client = ClusterClient::builder(nodes)
-            .connection_timeout(CONNECT_TIMEOUT)
-            .response_timeout(OPERATION_TIMEOUT)
-            .tcp_settings(tcp_settings())
-            .build()
-            .map_err(RedisStoreError::redis)?;
+        let client = cluster_client(nodes).build().map_err(RedisStoreError::redis)?;
         Self::open(RedisClient::Cluster(Box::new(client))).await
     }
 
@@ -316,6 +311,15 @@ impl ConnectionLike for OpenConnection {
             OpenConnection::Cluster(connection) => connection.get_db(),
         }
     }
+}
+
+/// Returns the settings of connections to a Redis Cluster.
+#[cfg(feature = "cluster")]
+pub(crate) fn cluster_client(nodes: Vec<ConnectionInfo>) -> ClusterClientBuilder {
+    ClusterClient::builder(nodes)
+        .connection_timeout(CONNECT_TIMEOUT)
+        .response_timeout(OPERATION_TIMEOUT)
+        .tcp_settings(tcp_settings())
 }
 
 fn manager_config() -> ConnectionManagerConfig {

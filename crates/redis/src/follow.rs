@@ -3,20 +3,22 @@
 //! Each script that changes a log publishes the change on the channel of the log. One connection of
 //! each server subscribes the channels of the logs that its readers wait for. The message of an append has the
 //! length of the log, and short entries. A message may be lost: a reader that misses entries reads them, and while
-//! the connection is away, the readers look twice a second. In Redis Cluster, a node receives the messages of all nodes, so one connection is enough
-//! there, too.
+//! the connection is away, the readers look twice a second.
+//!
+//! In Redis Cluster, the channels are those of shards, so the connection is one to each node. A node
+//! before Redis 7 sends its messages to all others, and then a connection to one of them is enough.
+
+mod subscriptions;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use redis::aio::PubSubSink;
-use redis::{Client, ConnectionInfo, ProtocolVersion, Value};
+use redis::ConnectionInfo;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{interval, sleep, timeout};
 
-use crate::connection::with_timeout;
+use self::subscriptions::{Endpoint, Received, Subscriptions};
 use crate::error::RedisStoreError;
 use crate::hints::Hints;
 
@@ -24,7 +26,8 @@ use crate::hints::Hints;
 #[derive(Debug)]
 pub(crate) struct Follower {
     hints: Arc<Hints>,
-    nodes: Vec<Client>,
+    endpoints: Vec<Endpoint>,
+    is_of_shards: bool,
     /// Notified when the Redis that is followed has become a replica.
     demoted: Arc<Notify>,
     /// The channels to subscribe. `None` before the first reader waits.
@@ -32,20 +35,21 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// Creates a follower, which connects to the first of these nodes that can be reached, and
-    /// connects again when it is notified.
+    /// Creates a follower, which subscribes the channels of the shards of a cluster with these nodes, or those of
+    /// the first of these nodes that can be reached. It connects again when it is notified.
     pub(crate) fn new(
         hints: Arc<Hints>,
         nodes: Vec<ConnectionInfo>,
+        is_of_shards: bool,
         demoted: Arc<Notify>,
     ) -> Result<Self, RedisStoreError> {
-        let nodes = nodes.into_iter().map(|node| {
-            // The connection only subscribes, for which it uses the older protocol.
-            let settings = node.redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
-            Client::open(node.set_redis_settings(settings))
-        });
-        let nodes = nodes.collect::<Result<_, _>>().map_err(RedisStoreError::redis)?;
-        Ok(Follower { hints, nodes, demoted, requests: Mutex::default() })
+        let endpoints = Endpoint::all(nodes, is_of_shards)?;
+        Ok(Follower { hints, endpoints, is_of_shards, demoted, requests: Mutex::default() })
+    }
+
+    /// Whether the channels are those of shards.
+    pub(crate) fn is_of_shards(&self) -> bool {
+        self.is_of_shards
     }
 
     /// Waits until a log has more than `after` entries, or may be another one, at most for some seconds.
@@ -69,7 +73,7 @@ impl Follower {
         let (sender, receiver) = unbounded_channel();
         *requests = Some(sender);
         let (hints, demoted) = (Arc::clone(&self.hints), Arc::clone(&self.demoted));
-        tokio::spawn(follow(hints, self.nodes.clone(), demoted, receiver));
+        tokio::spawn(follow(hints, self.endpoints.clone(), demoted, receiver));
     }
 
     fn subscribe(&self, channel: String) {
@@ -84,12 +88,12 @@ impl Follower {
 /// Follows the changes until the store is dropped.
 async fn follow(
     hints: Arc<Hints>,
-    nodes: Vec<Client>,
+    endpoints: Vec<Endpoint>,
     demoted: Arc<Notify>,
     mut requests: UnboundedReceiver<String>,
 ) {
-    for node in nodes.iter().cycle() {
-        match follow_node(&hints, node, &demoted, &mut requests).await {
+    for endpoint in endpoints.iter().cycle() {
+        match follow_endpoint(&hints, endpoint, &demoted, &mut requests).await {
             Ok(()) => return,
             Err(error) => tracing::debug!(%error, "the connection that follows logs is lost"),
         }
@@ -103,45 +107,51 @@ async fn follow(
     }
 }
 
-/// Follows the changes over a connection to this node until the store is dropped.
-async fn follow_node(
+/// Follows the changes over a connection to this endpoint until the store is dropped.
+async fn follow_endpoint(
     hints: &Hints,
-    node: &Client,
+    endpoint: &Endpoint,
     demoted: &Notify,
     requests: &mut UnboundedReceiver<String>,
 ) -> Result<(), RedisStoreError> {
     // These channels are among the known ones. They are removed before each attempt to connect, so
     // that they do not pile up while all attempts fail.
     while requests.try_recv().is_ok() {}
-    let (mut sink, mut messages) = with_timeout(node.get_async_pubsub()).await?.split();
-    subscribe(&mut sink, hints, hints.channels()).await?;
+    let (mut subscriptions, mut messages) = endpoint.connect().await?;
+    subscribe(&mut subscriptions, hints, hints.channels()).await?;
     let _connected = Connected::new(hints);
     let mut ticks = interval(TICK);
     loop {
         tokio::select! {
-            message = messages.next() => {
-                let Some(message) = message else {
-                    return Err(RedisStoreError::Redis("the connection is closed".into()));
-                };
-                hints.receive(message.get_channel_name(), message.get_payload_bytes());
-            }
+            received = messages.next() => match received {
+                Received::Message(channel, message) => hints.receive(&channel, &message),
+                #[cfg(feature = "cluster")]
+                Received::Other => {}
+                #[cfg(feature = "cluster")]
+                Received::NodeLost => {
+                    hints.forget_all();
+                    subscribe(&mut subscriptions, hints, hints.channels()).await?;
+                }
+                Received::Ended(why) => return Err(RedisStoreError::Redis(why.into())),
+            },
             request = requests.recv() => {
                 let Some(request) = request else { return Ok(()) };
                 let mut channels = vec![request];
                 while let Ok(request) = requests.try_recv() {
                     channels.push(request);
                 }
-                subscribe(&mut sink, hints, channels).await?;
+                subscribe(&mut subscriptions, hints, channels).await?;
             }
             () = demoted.notified() => {
                 return Err(RedisStoreError::Redis("Redis has become a replica".into()));
             }
             _ = ticks.tick() => {
                 // A Redis that hangs does not close the connection.
-                with_timeout(sink.ping::<Value>()).await?;
+                subscriptions.ping().await?;
                 let idle = hints.forget_idle();
                 if !idle.is_empty() {
-                    with_timeout(sink.unsubscribe(&idle)).await?;
+                    messages.expect_ends(&idle);
+                    subscriptions.remove(&idle).await?;
                 }
             }
         }
@@ -150,12 +160,12 @@ async fn follow_node(
 
 /// Subscribes channels, and wakes their readers: what was published before is not received.
 async fn subscribe(
-    sink: &mut PubSubSink,
+    subscriptions: &mut Subscriptions,
     hints: &Hints,
     channels: Vec<String>,
 ) -> Result<(), RedisStoreError> {
     if !channels.is_empty() {
-        with_timeout(sink.subscribe(&channels)).await?;
+        subscriptions.add(&channels).await?;
         hints.subscribed(&channels);
     }
     Ok(())

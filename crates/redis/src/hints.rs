@@ -124,11 +124,15 @@ impl Hints {
     /// Sets whether the follower has a connection. If it has lost it, forgets what is known and
     /// wakes all readers, so that they look for themselves: a Redis that restarts may lose entries.
     pub(crate) fn set_connected(&self, is_connected: bool) {
-        let mut logs = self.lock();
-        logs.is_connected = is_connected;
+        self.lock().is_connected = is_connected;
         if !is_connected {
-            logs.by_channel.values_mut().for_each(Hint::forget);
+            self.forget_all();
         }
+    }
+
+    /// Forgets what is known of all logs, and wakes all readers.
+    pub(crate) fn forget_all(&self) {
+        self.lock().by_channel.values_mut().for_each(Hint::forget);
     }
 
     /// Returns the channels of all logs.

@@ -138,15 +138,19 @@ use self::keys::Keys;
 /// `tls`.
 ///
 /// # Connections
-/// One connection (in Redis Cluster, one to each node) serves all operations. A second one is
-/// opened when a reader waits for a log: it receives a message for each change of the logs that
-/// readers of this process wait for. No command waits inside Redis. While the second connection is
-/// away, readers look twice a second. So they do if the user of Redis may not use the channels: its
-/// ACL needs `&ui-message-stream:*`, with the prefix of the keys.
+/// One connection (in Redis Cluster, one to each node) serves all operations. A second one (with shard channels, again
+/// one to each node) is opened when a reader waits for a log: it receives a message for each change of the logs that
+/// readers of this process wait for. No command waits inside Redis. While the second connection is away (with shard
+/// channels, also that to one node), readers look twice a second. So they do if the user of Redis may not use the
+/// channels: its ACL needs `&ui-message-stream:*`, with the prefix of the keys.
 ///
 /// The message of an append has its entries, if they have no more than 4 KiB. So **who may subscribe these channels
 /// reads chats, and who may publish to them can show text to readers**: permit them only to the servers. A reader that
 /// gets no message, or misses one, reads the log.
+///
+/// In Redis Cluster, the channels are shard channels, of the node that has the chat. Before Redis 7, and for a user
+/// without the permission for `SPUBLISH` when the store connects, they are ordinary channels, whose messages go to
+/// all nodes. Then [`connect_cluster`](RedisOptions::connect_cluster) logs a warning. All servers must do the same.
 ///
 /// # Keys
 /// Each key begins with the [prefix](RedisOptions::with_prefix). All keys of a user follow a digest

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use redis::ConnectionInfo;
+#[cfg(feature = "chat")]
+use ui_message_stream::approval::Principal;
 
 use crate::connection::{Connection, parse_url};
 use crate::error::RedisStoreError;
@@ -11,6 +13,8 @@ use crate::follow::Follower;
 #[cfg(feature = "chat")]
 use crate::hints::Hints;
 use crate::keys::Keys;
+#[cfg(feature = "chat")]
+use crate::scripts;
 use crate::{Inner, RedisStore, warnings};
 
 /// How a [`RedisStore`] uses Redis.
@@ -79,7 +83,7 @@ impl RedisOptions {
         let connection = Connection::to_redis(info.clone()).await;
         let nodes = vec![info];
         let connection = connection.map_err(|error| error.at(&nodes))?;
-        self.store(connection, keys, nodes).await
+        self.store(connection, keys, nodes, false).await
     }
 
     /// Connects to a Redis Cluster. `urls` are those of some of its nodes, from which the others
@@ -107,7 +111,7 @@ impl RedisOptions {
         let keys = self.keys(true)?;
         let connection = Connection::to_cluster(nodes.clone()).await;
         let connection = connection.map_err(|error| error.at(&nodes))?;
-        self.store(connection, keys, nodes).await
+        self.store(connection, keys, nodes, true).await
     }
 
     fn keys(&self, is_cluster: bool) -> Result<Keys, RedisStoreError> {
@@ -122,12 +126,16 @@ impl RedisOptions {
         connection: Connection,
         keys: Keys,
         #[cfg_attr(not(feature = "chat"), allow(unused_variables))] nodes: Vec<ConnectionInfo>,
+        #[cfg_attr(not(feature = "chat"), allow(unused_variables))] is_cluster: bool,
     ) -> Result<RedisStore, RedisStoreError> {
         warnings::check(&connection, self.is_durable).await;
         #[cfg(feature = "chat")]
         let hints = Arc::new(Hints::default());
         #[cfg(feature = "chat")]
-        let follower = Follower::new(Arc::clone(&hints), nodes, connection.demoted())?;
+        let is_of_shards = is_cluster && can_publish_to_shard(&connection, &keys).await?;
+        #[cfg(feature = "chat")]
+        let follower =
+            Follower::new(Arc::clone(&hints), nodes, is_of_shards, connection.demoted())?;
         let is_durable = self.is_durable;
         let inner = Inner {
             connection,
@@ -146,6 +154,24 @@ impl Default for RedisOptions {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Returns whether the changes of logs can be published to the channels of a shard, and logs a warning if not.
+#[cfg(feature = "chat")]
+async fn can_publish_to_shard(
+    connection: &Connection,
+    keys: &Keys,
+) -> Result<bool, RedisStoreError> {
+    let channel = keys.user(&Principal::anonymous()).channel("");
+    let error: String = connection.run(&scripts::CAN_PUBLISH_TO_SHARD.key(channel)).await?;
+    if !error.is_empty() {
+        tracing::warn!(
+            error,
+            "each change of a chat is published to all nodes of the Redis Cluster, which costs each of them: \
+             use Redis 7 or later, permit its user +spublish, +ssubscribe and +sunsubscribe, and restart all servers"
+        );
+    }
+    Ok(error.is_empty())
 }
 
 const DEFAULT_PREFIX: &str = "ui-message-stream:";

@@ -85,16 +85,47 @@ macro_rules! script {
     };
 }
 
+/// A script that publishes what it changes.
+pub(crate) struct PublishingScript {
+    to_channels: Script,
+    to_shard_channels: Script,
+}
+
+impl PublishingScript {
+    /// Returns the script that publishes to the channels of the node of its keys, or that publishes to all nodes.
+    pub(crate) fn to_shard_channels(&self, is_to_shard: bool) -> &Script {
+        if is_to_shard { &self.to_shard_channels } else { &self.to_channels }
+    }
+}
+
+/// Declares a script that publishes, which consists of `publish.lua`, and of these files before and after it.
+macro_rules! publishing_script {
+    ($name:ident, [$($before:literal)?], $file:literal) => {
+        pub(crate) static $name: LazyLock<PublishingScript> = LazyLock::new(|| PublishingScript {
+            to_channels: publishing_script!("PUBLISH", [$($before)?], $file),
+            to_shard_channels: publishing_script!("SPUBLISH", [$($before)?], $file),
+        });
+    };
+    ($command:literal, [$($before:literal)?], $file:literal) => {
+        Script::new(concat!(
+            "local PUBLISH = '", $command, "'\n",
+            $(include_str!(concat!("scripts/", $before, ".lua")),)?
+            include_str!("scripts/publish.lua"),
+            include_str!(concat!("scripts/", $file, ".lua")),
+        ))
+    };
+}
+
 script!(LOG_LOAD, "log", "log_load");
 script!(LOG_READ, "log", "log_read");
 script!(LOG_MESSAGES, "log", "log_messages");
-script!(LOG_APPEND, "log", "publish", "log_append");
-script!(LOG_FRAMES, "publish", "log_frames");
+publishing_script!(LOG_APPEND, ["log"], "log_append");
+publishing_script!(LOG_FRAMES, [], "log_frames");
 script!(LOG_SNAPSHOT, "log", "log_snapshot");
-script!(LOG_DELETE, "log", "publish", "log_delete");
-script!(LOG_RENAME, "log", "publish", "log_rename");
+publishing_script!(LOG_DELETE, ["log"], "log_delete");
+publishing_script!(LOG_RENAME, ["log"], "log_rename");
 script!(LOG_LIST, "log", "log_list");
-script!(LOG_TRIM, "log", "publish", "log_trim");
+publishing_script!(LOG_TRIM, ["log"], "log_trim");
 script!(LOG_CHATS, "log_chats");
 
 script!(DELIVERY_ADD, "delivery_add");
@@ -119,6 +150,8 @@ script!(GUARD_FIRST, "guard_first");
 script!(GUARD_SET, "guard_set");
 
 script!(PING, "ping");
+
+script!(CAN_PUBLISH_TO_SHARD, "can_publish_to_shard");
 
 script!(EXISTS, "exists");
 

@@ -47,7 +47,7 @@ impl RedisStore {
             let LogKey { owner, chat } = append.key;
             self.deliver_later(&chat_name(owner, chat.as_str())).await?;
         }
-        let mut invocation = log.prepare(&scripts::LOG_APPEND);
+        let mut invocation = log.prepare(self.publishing(&scripts::LOG_APPEND));
         invocation
             .arg(&log.channel)
             .arg(expected)
@@ -115,7 +115,7 @@ impl RedisStore {
         let (user, chat, lease) =
             (self.inner.keys.user(&key.owner), key.chat.as_str(), millis(lease));
         let (channel, length) = (user.channel(chat), position.saturating_add(entries.len() as u64));
-        let mut invocation = scripts::LOG_FRAMES.key(user.head(chat));
+        let mut invocation = self.publishing(&scripts::LOG_FRAMES).key(user.head(chat));
         invocation
             .key(user.entries(chat))
             .key(user.live())

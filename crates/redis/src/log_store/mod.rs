@@ -29,7 +29,7 @@ use ui_message_stream_chat::store::{
 use crate::RedisStore;
 use crate::error::RedisStoreError;
 use crate::keys::UserKeys;
-use crate::scripts::{self, Invocation, Script};
+use crate::scripts::{self, Invocation, PublishingScript, Script};
 
 impl LogStore for RedisStore {
     fn load<'a>(
@@ -94,7 +94,7 @@ impl LogStore for RedisStore {
         title: &'a str,
     ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
         Box::pin(async move {
-            let mut rename = self.log_of(key).prepare(&scripts::LOG_RENAME);
+            let mut rename = self.log_of(key).prepare(self.publishing(&scripts::LOG_RENAME));
             let is_renamed = self.run(rename.arg(title)).await.map_err(ChatStoreError::new)?;
             self.forget_list(&key.owner);
             Ok(is_renamed)
@@ -162,6 +162,11 @@ impl RedisStore {
     /// Wakes those who wait for a change of the list of this owner.
     fn forget_list(&self, owner: &Principal) {
         self.inner.hints.forget(&self.inner.keys.user(owner).updated());
+    }
+
+    /// Returns the script that publishes to the channels that the [follower](crate::follow) subscribes.
+    fn publishing(&self, script: &'static PublishingScript) -> &'static Script {
+        script.to_shard_channels(self.inner.follower.is_of_shards())
     }
 
     async fn run<T: FromRedisValue + Send>(

@@ -54,7 +54,7 @@ impl RedisStore {
     ) -> Result<bool, RedisStoreError> {
         let log = self.log_of(key);
         for is_listed in [0, 1] {
-            let mut delete = log.prepare(&scripts::LOG_DELETE);
+            let mut delete = log.prepare(self.publishing(&scripts::LOG_DELETE));
             delete.arg(&log.channel).arg(epoch).arg(number).arg(is_listed);
             let deleted: u8 = self.run(&delete).await?;
             if deleted < 2 {
@@ -130,7 +130,7 @@ impl RedisStore {
         left: &mut LeftToServer,
     ) -> Result<(), RedisStoreError> {
         let key = chat_of_name(swept)?;
-        let trim = self.log_of(&key).prepare(&scripts::LOG_TRIM);
+        let trim = self.log_of(&key).prepare(self.publishing(&scripts::LOG_TRIM));
         let (due, is_gone, lost, has_old_snapshot): (String, bool, Option<String>, bool) =
             self.run(&trim).await?;
         if is_gone {

@@ -1,7 +1,7 @@
--- Publishes the change of a log. A user of Redis without permission for the channel cannot, and its
+-- Publishes the change of a log with the command `PUBLISH`. A user of Redis without permission for the channel cannot, and its
 -- readers look for themselves: what has changed must not fail for that.
 local function publish(channel, progress)
-    redis.pcall('PUBLISH', channel, progress)
+    redis.pcall(PUBLISH, channel, progress)
 end
 
 -- Publishes the length of a log after an append. The arguments from `at` on are what the hint says of the entries,

@@ -61,6 +61,29 @@ impl Backend {
         }
     }
 
+    /// Kills the only Redis, or the nodes of the cluster.
+    pub(crate) fn kill(&mut self) {
+        match self {
+            Backend::Single(redis) => redis.kill(),
+            Backend::Cluster(cluster) => {
+                (0..cluster.nodes().len()).for_each(|number| cluster.node_mut(number).kill());
+            }
+        }
+    }
+
+    /// Starts what was killed, with the data on its disk.
+    pub(crate) fn start_again(&mut self) {
+        match self {
+            Backend::Single(redis) => redis.start_again(),
+            Backend::Cluster(cluster) => {
+                for number in 0..cluster.nodes().len() {
+                    cluster.node_mut(number).start_again();
+                }
+                cluster.wait_until_complete();
+            }
+        }
+    }
+
     /// Returns the only Redis, or the nodes of the cluster.
     pub(crate) fn nodes(&self) -> &[RedisServer] {
         match self {

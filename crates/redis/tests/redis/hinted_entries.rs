@@ -11,9 +11,11 @@ use chat_test_support::store_requests::{
     EPOCH, append_after, append_at, appended, begin, control, creation, frame, key, note, read_from,
 };
 use futures::{Stream, StreamExt};
+use test_support::external_processes::redis_cluster::RedisCluster;
 use test_support::external_processes::redis_server::RedisServer;
 use test_support::requests::{ada, say};
 use test_support::responses::chunks_of;
+use test_support::thread_subscriber::subscribe;
 use test_support::{eventually, within_patience};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use ui_message_stream::AgentEvent;
@@ -23,9 +25,11 @@ use ui_message_stream_chat::store::{
     StoredEntry,
 };
 use ui_message_stream_chat::{ChatServer, ChatStream, Turn};
-use ui_message_stream_redis::RedisStore;
+use ui_message_stream_redis::{RedisOptions, RedisStore};
 
 use crate::backend::Backend;
+use crate::hints::{COUNT_CHANNELS, COUNT_SHARD_CHANNELS};
+use crate::warnings::log;
 
 #[tokio::test]
 async fn short_entries_of_each_kind_come_with_hints() {
@@ -165,9 +169,10 @@ async fn messages_that_no_append_has_published_bring_no_entries() {
 #[tokio::test]
 async fn a_reader_on_another_server_reads_the_log_only_for_what_no_hint_has_brought() {
     let Some(redis) = RedisServer::start() else { return };
-    redis.command("ACL SETUSER writer on >w ~* +@all &*");
+    redis.command(&format!("ACL SETUSER writer on >w {RULES}"));
     let url = redis.url().replace("redis://", "redis://writer:w@");
-    let mut run = Run::start(&redis, &url).await;
+    let stores = [url, redis.url()].map(async |url| RedisStore::connect(&url).await.unwrap());
+    let mut run = Run::start(stores).await;
     for _ in 0..5 {
         run.word().await;
     }
@@ -184,12 +189,12 @@ async fn a_reader_on_another_server_reads_the_log_only_for_what_no_hint_has_brou
     let stored = run.length().await;
     run.write("lost");
     eventually(async || run.length().await > stored).await;
-    redis.command("ACL SETUSER writer &*");
+    redis.command(&format!("ACL SETUSER writer {RULES}"));
     run.word().await;
     // A lost hint that none follows.
     redis.command("ACL SETUSER writer resetchannels");
     run.word().await;
-    redis.command("ACL SETUSER writer &*");
+    redis.command(&format!("ACL SETUSER writer {RULES}"));
     // A hint without the entries.
     run.write(&"long ".repeat(1000));
     run.word().await;
@@ -200,15 +205,88 @@ async fn a_reader_on_another_server_reads_the_log_only_for_what_no_hint_has_brou
 
 #[tokio::test]
 async fn a_reader_on_another_server_reads_each_word_once_while_redis_restarts() {
-    let Some(mut redis) = RedisServer::start() else { return };
-    let url = redis.url();
-    let mut run = Run::start(&redis, &url).await;
+    for mut backend in Backend::all() {
+        let mut run = Run::start([(); 2].map(|()| backend.connect())).await;
+        for _ in 0..2 {
+            run.word().await;
+            backend.kill();
+            run.write("waiting ");
+            backend.start_again();
+            run.word().await;
+        }
+        run.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_change_is_published_only_at_the_node_of_its_chat() {
+    let Some(cluster) = RedisCluster::start() else { return };
+    for node in cluster.nodes() {
+        node.command(&format!("ACL SETUSER server on >w {RULES}"));
+    }
+    let urls = cluster.urls().into_iter().map(|url| url.replace("://", "://server:w@"));
+    let urls: Vec<String> = urls.collect();
+    let store = async || RedisOptions::new().connect_cluster(&urls).await.unwrap();
+    let (writer, reader) = (store().await, store().await);
+    let keys = (0..12).map(|number| key(&Principal::new(format!("user {number}")), "chat"));
+    for key in keys {
+        begin(&writer, &key).await;
+        follow(&writer, &reader, &key).await;
+    }
+    let count = |count: &str| {
+        let counts = cluster.nodes().iter().map(|node| node.command(count));
+        counts.map(|count| count[1..].parse::<usize>().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(count(COUNT_CHANNELS), [0; 3]);
+    let of_shards = count(COUNT_SHARD_CHANNELS);
+    assert!(of_shards.iter().sum::<usize>() == 12 && !of_shards.contains(&12), "{of_shards:?}");
+}
+
+#[tokio::test]
+async fn without_the_permission_for_shard_channels_a_change_is_published_to_all_nodes() {
+    let Some(cluster) = RedisCluster::start() else { return };
+    for node in cluster.nodes() {
+        node.command("ACL SETUSER default -spublish");
+    }
+    let (log, writer) = log();
+    let subscription = subscribe(writer);
+    let store = async || RedisOptions::new().connect_cluster(cluster.urls()).await.unwrap();
+    let writer = store().await;
+    drop(subscription);
+    assert!(log.text().contains("+spublish"), "{}", log.text());
+    let reader = store().await;
+    let key = key(&ada(), "chat");
+    begin(&writer, &key).await;
+    follow(&writer, &reader, &key).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_on_another_server_reads_each_word_once_while_the_slot_of_the_chat_moves() {
+    let Some(cluster) = RedisCluster::start() else { return };
+    let options = || RedisOptions::new().connect_cluster(cluster.urls());
+    let mut run = Run::start([(); 2].map(async |()| options().await.unwrap())).await;
+    run.word().await;
+    let list = "return redis.call('KEYS', '*:entries:chat')[1]";
+    let keys = cluster.nodes().iter().map(|node| node.command(&format!("EVAL \"{list}\" 0")));
+    let key = keys.into_iter().find(|key| key.contains('{')).unwrap();
+    let tag = &key[key.find('{').unwrap() + 1..key.find('}').unwrap()];
     for _ in 0..3 {
-        run.word().await;
-        redis.kill();
-        run.write("waiting");
-        redis.start_again();
-        run.word().await;
+        std::thread::scope(|scope| {
+            let moving = scope.spawn(|| cluster.move_slot(tag));
+            while !moving.is_finished() {
+                run.write("moving ");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        // The channel is subscribed at the other node.
+        let is_followed = |node: &RedisServer| node.command(COUNT_SHARD_CHANNELS) == ":1";
+        let follows_again = async {
+            run.word().await;
+            while !cluster.nodes().iter().any(is_followed) {
+                run.word().await;
+            }
+        };
+        within_patience(follows_again).await;
     }
     run.end().await;
 }
@@ -242,8 +320,8 @@ impl Intercepts for CountedReads {
 }
 
 impl Run {
-    /// Starts a run on a server that is connected to this URL, and reads it on another one.
-    async fn start(redis: &RedisServer, url: &str) -> Self {
+    /// Starts a run on a server with the first store, and reads it on a server with the second one.
+    async fn start(stores: [impl Future<Output = RedisStore>; 2]) -> Self {
         let (words, receiver) = unbounded_channel();
         let receiver = Arc::new(Mutex::new(Some(receiver)));
         let server = |store: Arc<dyn LogStore>| {
@@ -251,8 +329,8 @@ impl Run {
             let agent = move |_: Turn| events(receiver.lock().unwrap().take().unwrap());
             ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_store(store)
         };
-        let writer = server(Arc::new(RedisStore::connect(url).await.unwrap()));
-        let store = RedisStore::connect(&redis.url()).await.unwrap();
+        let [writer, reader] = stores;
+        let (writer, store) = (server(Arc::new(writer.await)), reader.await);
         let store = Arc::new(LogDouble(CountedReads { store, reads: AtomicUsize::new(0) }));
         let reader = server(store.clone());
         drop(writer.stream_response(&ada(), say("chat", "m1", "Hi")).await.unwrap());
@@ -314,6 +392,10 @@ fn events(mut words: UnboundedReceiver<String>) -> impl Stream<Item = AgentEvent
         }
     }
 }
+
+/// The rules of `docs/operations.md` for the user of the servers.
+const RULES: &str = "resetkeys ~ui-message-stream:* ~{ui-message-stream:}* resetchannels \
+                     &ui-message-stream:* +@all -@admin +config|get";
 
 const LEASE: Duration = Duration::from_secs(10);
 

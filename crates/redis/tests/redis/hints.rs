@@ -97,7 +97,9 @@ async fn a_reader_is_woken_again_after_all_its_connections_were_half_open() {
         let key = key(&Principal::new("ada"), "chat");
         begin(&writer, &key).await;
         let entries = [frame("a")];
-        let is_followed = |node: &RedisServer| node.command(COUNT_CHANNELS) == ":1";
+        let is_followed = |node: &RedisServer| {
+            [COUNT_CHANNELS, COUNT_SHARD_CHANNELS].iter().any(|count| node.command(count) == ":1")
+        };
         let append = async {
             eventually(async || backend.nodes().iter().any(is_followed)).await;
             appended(&writer, append_at(&key, 1, &entries)).await;
@@ -130,7 +132,7 @@ fn followers(nodes: &[RedisServer]) -> BTreeSet<String> {
     let address_of = |client: &str| {
         let mut fields = client.split(' ');
         let address = fields.find(|field| field.starts_with("addr="))?.to_owned();
-        fields.any(|field| field == "sub=1").then_some(address)
+        fields.any(|field| matches!(field, "sub=1" | "ssub=1")).then_some(address)
     };
     clients.flat_map(|list| list.lines().filter_map(address_of).collect::<Vec<_>>()).collect()
 }
@@ -249,7 +251,11 @@ async fn a_dropped_store_leaves_no_task_also_if_redis_is_away() {
 }
 
 /// A command that counts the channels that are subscribed.
-const COUNT_CHANNELS: &str = "EVAL \"return #redis.call('PUBSUB', 'CHANNELS')\" 0";
+pub(crate) const COUNT_CHANNELS: &str = "EVAL \"return #redis.call('PUBSUB', 'CHANNELS')\" 0";
+
+/// A command that counts the channels that are subscribed at this node of a cluster.
+pub(crate) const COUNT_SHARD_CHANNELS: &str =
+    "EVAL \"return #redis.call('PUBSUB', 'SHARDCHANNELS')\" 0";
 
 /// Readers that wait so long have no hint.
 const SHORT: Duration = Duration::from_millis(300);

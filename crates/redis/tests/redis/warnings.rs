@@ -72,7 +72,7 @@ async fn warnings(options: RedisOptions, redis: &RedisServer) -> String {
     log.text()
 }
 
-fn log() -> (CapturedLog, impl tracing::Subscriber + Send + Sync) {
+pub(crate) fn log() -> (CapturedLog, impl tracing::Subscriber + Send + Sync) {
     let log = CapturedLog::default();
     let writer = log.writer();
     (log, tracing_subscriber::fmt().with_writer(writer).with_ansi(false).finish())

@@ -54,6 +54,28 @@ impl RedisCluster {
         &mut self.nodes[number]
     }
 
+    /// Moves the slot of the keys with this hash tag to another node, key by key, as a resharding does.
+    pub fn move_slot(&self, tag: &str) {
+        let slot = self.nodes[0].command(&format!("CLUSTER KEYSLOT {{{tag}}}"));
+        let slot = slot.trim_start_matches(':');
+        let is_empty =
+            |node: &RedisServer| node.command(&format!("CLUSTER COUNTKEYSINSLOT {slot}")) == ":0";
+        let from = self.nodes.iter().position(|node| !is_empty(node)).expect("there are keys");
+        let (from, to) = (&self.nodes[from], &self.nodes[(from + 1) % NODES]);
+        let [from_id, to_id] = [from, to].map(|node| node.command("CLUSTER MYID"));
+        to.command(&format!("CLUSTER SETSLOT {slot} IMPORTING {from_id}"));
+        from.command(&format!("CLUSTER SETSLOT {slot} MIGRATING {to_id}"));
+        while !is_empty(from) {
+            let list = format!("return table.concat(redis.call('KEYS', '*{tag}*'), ' ')");
+            for key in from.command(&format!("EVAL \"{list}\" 0")).split_whitespace() {
+                from.command(&format!("MIGRATE 127.0.0.1 {} {key} 0 5000", to.port()));
+            }
+        }
+        for node in [to, from].into_iter().chain(&self.nodes) {
+            node.command(&format!("CLUSTER SETSLOT {slot} NODE {to_id}"));
+        }
+    }
+
     /// Waits until all nodes know each other and are up, as after the start of one.
     pub fn wait_until_complete(&self) {
         let is_complete = |node: &RedisServer| {
