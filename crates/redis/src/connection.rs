@@ -79,6 +79,11 @@ impl Connection {
         Ok(Connection { client, current, replacing, demoted, failures })
     }
 
+    /// Whether all keys are on one node.
+    pub(crate) fn is_single(&self) -> bool {
+        matches!(self.client, RedisClient::Single(_))
+    }
+
     /// Returns what is notified when the Redis of the old connection has become a replica.
     pub(crate) fn demoted(&self) -> Arc<Notify> {
         Arc::clone(&self.demoted)
@@ -167,8 +172,7 @@ impl Connection {
     ///
     /// Redis has changed nothing then. A `ClusterConnection` does the same itself.
     fn needs_another(&self, error: &RedisError) -> bool {
-        let is_single = matches!(self.client, RedisClient::Single(_));
-        is_single && (is_of_replica(error) || is_unauthenticated(error))
+        self.is_single() && (is_of_replica(error) || is_unauthenticated(error))
     }
 
     /// Runs a script over another connection, because the one that has replaced so many has refused it

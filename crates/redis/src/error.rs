@@ -67,6 +67,15 @@ pub enum RedisStoreError {
 }
 
 impl RedisStoreError {
+    /// Returns the error of another operation that was sent in the same call.
+    pub(crate) fn of_another(&self) -> Self {
+        match self {
+            RedisStoreError::Refused { code, reason } => RedisStoreError::Refused { code, reason },
+            RedisStoreError::Timeout(time) => RedisStoreError::Timeout(*time),
+            other => RedisStoreError::Redis(other.to_string().into()),
+        }
+    }
+
     /// Adds to an error of opening a connection where Redis was expected.
     pub(crate) fn at(self, nodes: &[ConnectionInfo]) -> Self {
         let source: Box<dyn std::error::Error + Send + Sync> = match self {

@@ -35,6 +35,8 @@ use self::follow::Follower;
 #[cfg(feature = "chat")]
 use self::hints::Hints;
 use self::keys::Keys;
+#[cfg(feature = "chat")]
+use self::log_store::WaitingFrames;
 
 /// The logs of chats and the approvals of all servers that share a Redis.
 ///
@@ -195,6 +197,8 @@ struct Inner {
     hints: Arc<Hints>,
     #[cfg(feature = "chat")]
     follower: Follower,
+    #[cfg(feature = "chat")]
+    frames: WaitingFrames,
 }
 
 impl RedisStore {

@@ -14,6 +14,8 @@ use crate::follow::Follower;
 use crate::hints::Hints;
 use crate::keys::Keys;
 #[cfg(feature = "chat")]
+use crate::log_store::WaitingFrames;
+#[cfg(feature = "chat")]
 use crate::scripts;
 use crate::{Inner, RedisStore, warnings};
 
@@ -145,6 +147,8 @@ impl RedisOptions {
             hints,
             #[cfg(feature = "chat")]
             follower,
+            #[cfg(feature = "chat")]
+            frames: WaitingFrames::default(),
         };
         Ok(RedisStore { inner: Arc::new(inner) })
     }

@@ -30,18 +30,24 @@ impl Script {
 
     /// Begins an invocation without keys.
     pub(crate) fn prepare_invoke(&self) -> Invocation<'_> {
-        Invocation { script: self, keys: Vec::new(), args: Vec::new() }
+        Invocation { script: self, arguments: Arguments::default() }
     }
 }
 
 /// A script with its keys and arguments.
 pub(crate) struct Invocation<'a> {
     script: &'a Script,
+    pub(crate) arguments: Arguments,
+}
+
+/// The keys and arguments of a script.
+#[derive(Default)]
+pub(crate) struct Arguments {
     keys: Vec<Vec<u8>>,
     args: Vec<Vec<u8>>,
 }
 
-impl Invocation<'_> {
+impl Arguments {
     pub(crate) fn key(&mut self, key: impl ToRedisArgs) -> &mut Self {
         key.write_redis_args(&mut self.keys);
         self
@@ -52,9 +58,27 @@ impl Invocation<'_> {
         self
     }
 
+    /// Adds others after these.
+    pub(crate) fn extend(&mut self, others: Self) {
+        self.keys.extend(others.keys);
+        self.args.extend(others.args);
+    }
+}
+
+impl Invocation<'_> {
+    pub(crate) fn key(&mut self, key: impl ToRedisArgs) -> &mut Self {
+        self.arguments.key(key);
+        self
+    }
+
+    pub(crate) fn arg(&mut self, arg: impl ToRedisArgs) -> &mut Self {
+        self.arguments.arg(arg);
+        self
+    }
+
     /// Returns a script for the node of the keys, which changes nothing.
     pub(crate) fn probe(&self) -> Invocation<'static> {
-        EXISTS.key(self.keys.first().map(Vec::as_slice).unwrap_or_default())
+        EXISTS.key(self.arguments.keys.first().map(Vec::as_slice).unwrap_or_default())
     }
 
     /// Returns the command that runs the script if Redis has its text.
@@ -71,7 +95,8 @@ impl Invocation<'_> {
 
     fn command(&self, name: &str, script: &str) -> Cmd {
         let mut command = redis::cmd(name);
-        command.arg(script).arg(self.keys.len()).arg(&self.keys).arg(&self.args);
+        let Arguments { keys, args } = &self.arguments;
+        command.arg(script).arg(keys.len()).arg(keys).arg(args);
         command
     }
 }

@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
-use ui_message_stream::id::RunId;
 use ui_message_stream_chat::store::{
-    AppendLog, AppendResult, EntryKind, Epoch, Expected, KEPT_AFTER_END, LiveRunChange, LogHead,
-    LogKey, PutSnapshot, StoredEntry,
+    AppendLog, AppendResult, Epoch, Expected, KEPT_AFTER_END, LiveRunChange, LogKey, PutSnapshot,
+    StoredEntry,
 };
 
 use super::{HeadReply, log_head, millis, stored_entry};
 use crate::error::RedisStoreError;
 use crate::hints::entries_in_hint;
 use crate::keys::chat_name;
-use crate::scripts::Invocation;
+use crate::scripts::Arguments;
 use crate::{RedisStore, scripts};
 
 impl RedisStore {
@@ -66,7 +65,7 @@ impl RedisStore {
             .arg(millis(append.limits.unread))
             .arg(controls)
             .arg(u8::from(append.is_for_sink));
-        add_entries(&mut invocation, epoch, append.entries);
+        add_entries(&mut invocation.arguments, epoch, append.entries);
         let (result, rest): (String, Option<(u64, HeadReply)>) = self.run(&invocation).await?;
         Ok(match (&*result, rest) {
             ("appended", Some((first, head))) => {
@@ -85,60 +84,6 @@ impl RedisStore {
             ("too many runs", _) => AppendResult::TooManyRuns,
             _ => return Err(RedisStoreError::Unreadable("reply")),
         })
-    }
-
-    /// Appends frames of the holder of a run. Returns `None` if the append is another one, or if a script has to
-    /// look at the log that does more.
-    async fn append_frames(
-        &self,
-        append: AppendLog<'_>,
-    ) -> Result<Option<AppendResult>, RedisStoreError> {
-        let AppendLog {
-            key,
-            entries,
-            live_run: LiveRunChange::None,
-            listed: None,
-            is_for_sink: false,
-            ..
-        } = append
-        else {
-            return Ok(None);
-        };
-        let (Expected::Position { epoch, position }, Some(lease)) = (append.expected, append.lease)
-        else {
-            return Ok(None);
-        };
-        let are_frames = entries.iter().all(|entry| entry.kind == EntryKind::Frame);
-        if append.only_lost || !are_frames || entries.len() > MAX_FRAMES {
-            return Ok(None);
-        }
-        let (user, chat, lease) =
-            (self.inner.keys.user(&key.owner), key.chat.as_str(), millis(lease));
-        let (channel, length) = (user.channel(chat), position.saturating_add(entries.len() as u64));
-        let mut invocation = self.publishing(&scripts::LOG_FRAMES).key(user.head(chat));
-        invocation
-            .key(user.entries(chat))
-            .key(user.live())
-            .arg(chat)
-            .arg(&channel)
-            .arg(epoch.0)
-            .arg(position)
-            .arg(lease)
-            .arg(length);
-        add_entries(&mut invocation, epoch, entries);
-        let reply: Option<(u64, String, u64, bool)> = self.run(&invocation).await?;
-        let Some((control, run, unread, has_to_end)) = reply else { return Ok(None) };
-        self.inner.hints.add(&channel, length);
-        let head = LogHead {
-            epoch,
-            length,
-            control,
-            live_run: Some(RunId::from(run)),
-            is_lost: lease == 0,
-            unread: Duration::from_millis(unread),
-            has_to_end,
-        };
-        Ok(Some(AppendResult::Appended { first: position, head }))
     }
 
     pub(super) async fn put_log_snapshot(
@@ -165,16 +110,12 @@ impl RedisStore {
 }
 
 /// Adds what the hint of an append says of its entries, and the entries.
-fn add_entries(invocation: &mut Invocation<'_>, epoch: Epoch, entries: &[StoredEntry]) {
+pub(super) fn add_entries(arguments: &mut Arguments, epoch: Epoch, entries: &[StoredEntry]) {
     let entries: Vec<Vec<u8>> = entries.iter().map(stored_entry).collect();
-    invocation.arg(entries_in_hint(epoch, &entries)).arg(entries);
+    arguments.arg(entries_in_hint(epoch, &entries)).arg(entries);
 }
 
 /// Returns an argument that is empty without a value.
 fn optional(number: Option<u64>) -> String {
     number.map(|number| number.to_string()).unwrap_or_default()
 }
-
-/// The maximum number of frames in a call of the script that appends only frames. Lua passes a limited number
-/// of arguments to a function.
-const MAX_FRAMES: usize = 1000;

@@ -2,15 +2,18 @@
 //! the messages of its snapshot.
 //!
 //! Each function is one script, but for loads of messages, for loads and pages of more than 512 KiB, for lists and
-//! searches that look at more than 500 chats, the deletion of a user, and the sweep. An append that begins or ends a run, and a snapshot, also note in a
-//! script of their own when the chat is swept: before an append, after a snapshot. A script that was sent
-//! twice finds another head the second time: an append may return [`AppendResult::Conflict`] then, and a
-//! deletion `false`.
+//! searches that look at more than 500 chats, the deletion of a user, and the sweep. Appends of frames of several runs
+//! are one script together. An append that begins or ends a run, and a snapshot, also note in a script of their own
+//! when the chat is swept: before an append, after a snapshot. A script that was sent twice finds another head the
+//! second time: an append may return [`AppendResult::Conflict`] then, and a deletion `false`.
 
 mod append;
 mod deliveries;
+mod frames;
 mod pages;
 mod sweep;
+
+pub(crate) use self::frames::WaitingFrames;
 
 use std::time::Duration;
 

@@ -143,6 +143,6 @@ if is_new or controls > 0 or ARGV[10] == '1' then
 end
 if (had_time or head.expires_at) and (controls > 0 or is_new_list) then expire(head.expires_at) end
 if ARGV[18] == '1' then store_delivery(chat, head.epoch, text(head.length)) end
-if count > 0 then publish_append(channel, text(head.length), FIRST_ENTRY - 1) end
+if count > 0 then publish_append(channel, text(head.length), FIRST_ENTRY - 1, #ARGV) end
 if is_new or controls > 0 or ARGV[10] == '1' or change ~= 'none' then publish(KEYS[7], 'changed') end
 return {'appended', {first, head_reply(head, live)}}

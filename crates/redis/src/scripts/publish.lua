@@ -4,8 +4,8 @@ local function publish(channel, progress)
     redis.pcall(PUBLISH, channel, progress)
 end
 
--- Publishes the length of a log after an append. The arguments from `at` on are what the hint says of the entries,
--- and the entries. If the first of them is empty, the hint has only the length.
-local function publish_append(channel, length, at)
-    publish(channel, ARGV[at] == '' and length or length .. table.concat(ARGV, '', at))
+-- Publishes the length of a log after an append. The arguments from `at` to `last` are what the hint says of the
+-- entries, and the entries. If the first of them is empty, the hint has only the length.
+local function publish_append(channel, length, at, last)
+    publish(channel, ARGV[at] == '' and length or length .. table.concat(ARGV, '', at, last))
 end

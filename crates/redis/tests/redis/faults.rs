@@ -11,6 +11,7 @@ use chat_test_support::store_requests::{
     read_all,
 };
 use futures::future::join_all;
+use futures::poll;
 use test_support::contention;
 use test_support::contention::InsertOne;
 use test_support::external_processes::fault_proxy::FaultProxy;
@@ -101,6 +102,45 @@ async fn an_append_whose_reply_is_lost_is_in_the_log_once_also_if_others_append_
     let [own, others] = ["own", "others"].map(frame);
     let expected = [control("begin"), own.clone(), others.clone(), own, others];
     assert_eq!(read_all(&store, &key).await, expected);
+}
+
+#[tokio::test]
+async fn appends_of_several_runs_are_sent_in_one_call_and_fail_each_on_its_own() {
+    let Some(redis) = RedisServer::start() else { return };
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let owner = |number: usize| Principal::new(format!("user {number}"));
+    let keys: Vec<LogKey> = (0..100).map(|number| key(&owner(number), "chat")).collect();
+    for key in &keys {
+        begin(&store, key).await;
+    }
+    // The first call loads the script. Another run has written in one of the chats, and one is deleted.
+    let (entries, lease) = ([frame("a"), frame("b")], Some(Duration::from_secs(10)));
+    let append = |key, position| AppendLog { lease, ..append_at(key, position, &entries) };
+    appended(&store, append(&keys[1], 1)).await;
+    assert!(store.delete(&keys[2], EPOCH, 1).await.unwrap());
+    let calls = || {
+        let stats = redis.command("INFO commandstats");
+        let calls = stats.split_once("cmdstat_evalsha:calls=").unwrap().1;
+        calls.split(',').next().unwrap().parse::<u64>().unwrap()
+    };
+    let before = calls();
+    let mut dropped = Box::pin(store.append(append(&keys[0], 1)));
+    assert!(poll!(&mut dropped).is_pending());
+    let appends = join_all(keys[1..].iter().map(|key| store.append(append(key, 1))));
+    drop(dropped);
+    let results = appends.await;
+    // There are two calls for 64 appends at most, and one for each of the two that are refused.
+    assert_eq!(calls() - before, 4);
+    for (number, result) in results.into_iter().enumerate() {
+        match (number, result.unwrap()) {
+            (0 | 1, AppendResult::Conflict) => {}
+            (2.., AppendResult::Appended { first: 1, head }) => assert_eq!(head.length, 3),
+            result => panic!("{result:?}"),
+        }
+    }
+    let [a, b] = entries.clone();
+    assert_eq!(read_all(&store, &keys[3]).await, [control("begin"), a.clone(), b.clone()]);
+    assert_eq!(read_all(&store, &keys[0]).await, [control("begin"), a, b]);
 }
 
 #[tokio::test]
