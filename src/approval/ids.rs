@@ -7,6 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest, Sha256};
 
+use super::Principal;
 use crate::json::Json;
 
 /// A SHA-256 digest of a tool definition: name, description, input schema, and optional extras.
@@ -47,6 +48,8 @@ impl DefinitionDigest {
 
 /// The id of an approval record. It is not the approval id: knowledge of a record id grants no
 /// rights.
+///
+/// Its first 12 bits are the [bucket](Self::bucket) of the requester, and the others are random.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordId([u8; 16]);
 
@@ -69,9 +72,28 @@ pub struct KeyId(pub(super) [u8; 8]);
 pub struct HexError(usize);
 
 impl RecordId {
-    /// Creates an id from 16 random bytes.
+    /// Creates the id of a new record of this requester from 16 random bytes, of which the first 12 bits
+    /// are replaced.
+    pub fn of_requester(requester: &Principal, random: [u8; 16]) -> Self {
+        let [first, second, ..] = digest(&[requester.tenant(), requester.id()]);
+        let mut bytes = random;
+        bytes[0] = first;
+        bytes[1] = second & 0xf0 | bytes[1] & 0x0f;
+        RecordId(bytes)
+    }
+
+    /// Creates an id from its bytes.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         RecordId(bytes)
+    }
+
+    /// Returns the bucket that the id names: a number below 4096, which is the same for all records of a
+    /// requester.
+    ///
+    /// A store of several nodes keeps the records and the lists of a requester together, and finds them by an
+    /// id alone.
+    pub fn bucket(self) -> u16 {
+        bucket(&self.0)
     }
 
     pub(super) fn as_bytes(&self) -> &[u8; 16] {
@@ -92,6 +114,30 @@ impl LeaseHolderId {
         id.copy_from_slice(&Sha256::digest(name)[..16]);
         LeaseHolderId(id)
     }
+}
+
+/// Returns the SHA-256 digest of optional texts.
+///
+/// Each text is hashed with its presence and its length, so that different texts never hash the same bytes.
+pub(super) fn digest(texts: &[Option<&str>]) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    for text in texts {
+        match text {
+            Some(text) => {
+                digest.update([1]);
+                digest.update((text.len() as u64).to_be_bytes());
+                digest.update(text);
+            }
+            None => digest.update([0]),
+        }
+    }
+    digest.finalize().into()
+}
+
+/// Returns the first 12 bits.
+pub(super) fn bucket(bytes: &[u8]) -> u16 {
+    let [first, second] = bytes.first_chunk().copied().unwrap_or_default();
+    u16::from_be_bytes([first, second]) >> 4
 }
 
 macro_rules! impl_hex {
@@ -157,6 +203,24 @@ mod tests {
         assert_ne!(titled("One"), titled("Two"));
         assert_ne!(plain.with_extras(&Json::null()), plain);
     }
+
+    #[test]
+    fn the_bucket_of_a_requester_never_changes_and_the_rest_of_an_id_is_random() {
+        // The first three digits of the SHA-256 of the tenant and the id, each with its presence and its length.
+        for (requester, bucket) in [
+            (Principal::new("ada"), BUCKETS[0]),
+            (Principal::new("ada").with_tenant("engines"), BUCKETS[1]),
+            (Principal::anonymous(), BUCKETS[2]),
+        ] {
+            let ids = [[0; 16], [0xff; 16]].map(|bytes| RecordId::of_requester(&requester, bytes));
+            assert_eq!(ids.map(RecordId::bucket), [bucket; 2], "{requester}");
+            let [zeros, ones] = ids.map(|id| id.to_string());
+            assert_eq!(zeros, format!("{bucket:03x}{}", "0".repeat(29)));
+            assert_eq!(ones, format!("{bucket:03x}{}", "f".repeat(29)));
+        }
+    }
+
+    const BUCKETS: [u16; 3] = [0xcd1, 0x387, 0x96a];
 
     /// SHA-256 of the three fields, each preceded by its length as 8 bytes.
     const PLAIN: &str = "020b0eb83ba84859371dfb50eda4029ba18301ce110f636c20a4ea4ecffa06dc";

@@ -42,7 +42,8 @@ use crate::json::{Format, Json};
 /// // The host provides the secret, the random bytes and the time.
 /// let keys = KeyRing::new(1, &secret)?;
 /// let now = UnixMillis(1_795_000_000_000);
-/// let record = request.into_record(&keys, RecordId::from_bytes([7; 16]), now)?;
+/// let id = RecordId::of_requester(&request.requester, [7; 16]);
+/// let record = request.into_record(&keys, id, now)?;
 /// assert!(record.is_pending());
 /// assert_eq!(&*record.description, r#"delete_file {"path":"notes.txt"}"#);
 ///
@@ -100,7 +101,7 @@ debug_without_content!(NewApprovalRequest {
 impl NewApprovalRequest {
     /// Creates the record of this approval request, in the state [`ApprovalState::Pending`].
     ///
-    /// `id` must be made from 16 random bytes.
+    /// `id` must be one [of the requester](RecordId::of_requester), made from 16 random bytes.
     ///
     /// # Errors
     /// [`InexactInputError`] if a browser would show another input than the one that the tool would

@@ -31,8 +31,8 @@ use crate::json::{Format, FormatError, Json, JsonError, RecordKind, check_format
 #[non_exhaustive]
 pub struct ApprovalRecord {
     pub(super) format: Format<LedgerRecord>,
-    /// The id of the record: 16 random bytes. An idempotent tool gets it as its key on every
-    /// attempt.
+    /// The id of the record, which names the [bucket](RecordId::bucket) of the requester. An idempotent tool
+    /// gets it as its key on every attempt.
     pub id: RecordId,
     /// The id of the key that seals the approval id. Without this key the request is void: it is not
     /// listed, and cannot be approved or denied.

@@ -604,8 +604,8 @@ impl ChatApprovals {
             }
         };
         // Requests that expire at the same time are listed by their ids.
-        let mut ids: Vec<RecordId> =
-            requests.iter().map(|_| RecordId::from_bytes(random_bytes())).collect();
+        let ids = requests.iter().map(|_| RecordId::of_requester(&self.owner, random_bytes()));
+        let mut ids: Vec<RecordId> = ids.collect();
         ids.sort_unstable();
         let (mut records, mut with_state) = (Vec::new(), HashSet::new());
         let mut issued: Vec<Result<IssuedApproval, RequestApprovalError>> = Vec::new();

@@ -17,8 +17,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-use sha2::{Digest, Sha256};
-
+use crate::approval::ids::{bucket, digest};
 use crate::approval::{
     ApprovalRecord, DefinitionDigest, NoticeDelivery, Principal, RecordId, UnixMillis,
 };
@@ -32,19 +31,25 @@ use crate::id::ChatId;
 /// lists never have the same name: it holds a digest of the ids by which the list is selected.
 ///
 /// ```
-/// use ui_message_stream::approval::Principal;
 /// use ui_message_stream::approval::store::RecordList;
+/// use ui_message_stream::approval::{Principal, RecordId};
 ///
 /// let ada = Principal::new("ada").with_tenant("acme");
 /// let of_ada = RecordList::of_requester(&ada);
 /// assert_ne!(of_ada, RecordList::of_requester(&Principal::new("ada")));
 /// assert_ne!(of_ada, of_ada.of_tool("transfer"));
 /// assert!(of_ada.as_str().starts_with("requester:"));
+///
+/// // A store may keep a list with its parts and with the records of its requester.
+/// let id = RecordId::of_requester(&ada, [7; 16]);
+/// assert_eq!(of_ada.of_tool("transfer").bucket(), Some(id.bucket()));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordList {
     name: Box<str>,
     whose: Whose,
+    /// That of the whole list, if this is a part.
+    bucket: u16,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,13 +62,13 @@ enum Whose {
 impl RecordList {
     /// The pending records of all requesters, by the time at which they expire.
     pub fn pending() -> Self {
-        RecordList { name: "pending".into(), whose: Whose::All }
+        RecordList { name: "pending".into(), whose: Whose::All, bucket: 0 }
     }
 
     /// The records with an event that was not delivered to the [notifier](crate::approval::Notifier), by the time
     /// from which it may be delivered.
     pub fn to_notify() -> Self {
-        RecordList { name: "to-notify".into(), whose: Whose::All }
+        RecordList { name: "to-notify".into(), whose: Whose::All, bucket: 0 }
     }
 
     /// The pending records of one requester, by the time at which they expire.
@@ -137,30 +142,28 @@ impl RecordList {
         self.whose == Whose::Requester
     }
 
-    fn part(&self, kind: &str, of: &str) -> Self {
-        Self::named(self.whose, &[Some(self.as_str()), Some(kind), Some(of)])
+    /// Returns the bucket of the requester or of the audience, or `None` for a list of all requesters.
+    ///
+    /// The parts of a list are in its bucket, and the ids of the records of a requester
+    /// [name](RecordId::bucket) the bucket of the requester. The records of an audience are in many buckets.
+    pub fn bucket(&self) -> Option<u16> {
+        (self.whose != Whose::All).then_some(self.bucket)
     }
 
-    /// Each text is hashed with its presence and its length, so that different texts never hash the same bytes.
+    fn part(&self, kind: &str, of: &str) -> Self {
+        let part = Self::named(self.whose, &[Some(self.as_str()), Some(kind), Some(of)]);
+        RecordList { bucket: self.bucket, ..part }
+    }
+
     fn named(whose: Whose, texts: &[Option<&str>]) -> Self {
-        let mut digest = Sha256::new();
-        for text in texts {
-            match text {
-                Some(text) => {
-                    digest.update([1]);
-                    digest.update((text.len() as u64).to_be_bytes());
-                    digest.update(text);
-                }
-                None => digest.update([0]),
-            }
-        }
-        let digest: [u8; 32] = digest.finalize().into();
+        let digest = digest(texts);
         let kind = match whose {
             Whose::All => "all",
             Whose::Requester => "requester",
             Whose::Audience => "audience",
         };
-        RecordList { name: format!("{kind}:{}", DefinitionDigest(digest)).into(), whose }
+        let name = format!("{kind}:{}", DefinitionDigest(digest)).into();
+        RecordList { name, whose, bucket: bucket(&digest) }
     }
 }
 

@@ -82,6 +82,11 @@ use crate::boxed::{BoxError, BoxFuture};
 /// - Retention: a record, claimed or not, is kept for at least [`RECORD_RETENTION`] after its
 ///   `expires_at`.
 ///
+/// # What a store may rely on
+/// The [bucket](RecordId::bucket) of an id is that of the requester of its record: a store of several nodes
+/// chooses the node by it. A host that creates records itself takes their ids from
+/// [`RecordId::of_requester`].
+///
 /// # Cancel safety
 /// A caller may drop the returned futures. It is then not known whether the operation took place.
 #[doc(alias = "postgres")]

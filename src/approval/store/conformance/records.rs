@@ -54,7 +54,8 @@ pub(super) fn new_record(requester: &Principal, chat: &ChatId, now: UnixMillis) 
     };
     // The cases never use the approval id, so any key will do.
     let keys = KeyRing::new(1, &random_bytes::<32>()).expect("32 random bytes make a key");
-    let record = request.into_record(&keys, random_id(), now).expect("`null` is shown as it is");
+    let id = RecordId::of_requester(requester, random_bytes());
+    let record = request.into_record(&keys, id, now).expect("`null` is shown as it is");
     let audience = ["a", "b"].map(|name| format!("{name} {}", random_id()).into());
     ApprovalRecord {
         audience: audience.into(),
