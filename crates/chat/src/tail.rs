@@ -65,7 +65,16 @@ impl Tails {
     pub(super) fn begin(&self, key: &LogKey, epoch: Epoch, position: u64) -> TailWriter {
         let entries = Mutex::new(TailEntries::new(epoch, position));
         let tail = Arc::new(Tail { entries, changed: Notify::new(), hurry: Notify::new() });
-        self.lock().insert(key.clone(), Arc::downgrade(&tail));
+        let mut tails = self.lock();
+        // A turn may learn late that it holds a run, after another one has ended it and has begun the next one.
+        let is_newer = |other: Arc<Tail>| {
+            let other = other.lock();
+            other.epoch == epoch && other.first > position
+        };
+        if !tails.get(key).and_then(Weak::upgrade).is_some_and(is_newer) {
+            tails.insert(key.clone(), Arc::downgrade(&tail));
+        }
+        drop(tails);
         TailWriter { tails: self.clone(), key: key.clone(), tail }
     }
 

@@ -104,7 +104,8 @@ impl Connection {
     ///
     /// The first copy may also arrive late, after what was run since. It changes nothing then, with these
     /// exceptions: it may set a lease again, create a chat that was deleted meanwhile, with the epoch that
-    /// it had, give a chat an earlier title, or insert an approval request of a deleted user who had no chats.
+    /// it had, give a chat an earlier title, insert an approval request of a deleted user who had no chats, or
+    /// leave a place in a list that names too many approvals.
     pub(crate) async fn run<T: FromRedisValue + Send>(
         &self,
         script: &Invocation<'_>,

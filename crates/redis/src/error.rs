@@ -11,7 +11,7 @@ use redis::{ConnectionInfo, ErrorKind, RedisError};
 #[non_exhaustive]
 pub enum RedisStoreError {
     /// The prefix of the keys holds a brace, which has a meaning in Redis Cluster, or it is empty
-    /// in Redis Cluster, where it decides the node of the approvals.
+    /// in Redis Cluster, where it decides the node of some lists.
     #[error("the prefix of the keys must not hold braces, nor be empty in Redis Cluster")]
     Prefix,
     /// The text is not the URL of a Redis.
@@ -58,6 +58,20 @@ pub enum RedisStoreError {
     /// approvals.
     #[error("the user was deleted, and has no such chat since")]
     UserDeleted,
+    /// The approvals in a Redis Cluster are those of an earlier version, which keeps all in one slot.
+    #[error(
+        "the approvals in this Redis Cluster have the format of an earlier version of \
+         ui-message-stream-redis, in which all are in one slot: stop the servers of that version, and wait \
+         until the keys {0}record:*, {0}list:*, {0}all:* and {0}use:* have expired, or delete them, \
+         which voids the open questions"
+    )]
+    OlderApprovals(Box<str>),
+    /// An approval has an id that another requester has. See
+    /// [`RecordId::of_requester`](ui_message_stream::approval::RecordId::of_requester).
+    #[error(
+        "the id of an approval is not one of its requester: create it with `RecordId::of_requester`"
+    )]
+    IdOfOtherBucket,
     /// What is stored is not what this version writes.
     #[error("a stored {0} cannot be read")]
     Unreadable(&'static str),

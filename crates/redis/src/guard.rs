@@ -4,7 +4,7 @@ use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{ApprovalUse, LedgerStoreError, ReplayGuard};
 use ui_message_stream::approval::{RecordId, UnixMillis};
 
-use crate::ledger::MAX_EXACT_MILLIS;
+use crate::places::exact;
 use crate::{RedisStore, random_bytes, scripts};
 
 /// For [stateless approvals](ui_message_stream::approval::Approvals::stateless_replayable): one key
@@ -18,9 +18,9 @@ impl ReplayGuard for RedisStore {
     ) -> BoxFuture<'a, Result<Option<ApprovalUse>, LedgerStoreError>> {
         Box::pin(async move {
             let attempt: [u8; 16] = random_bytes().map_err(LedgerStoreError::new)?;
-            let mut invocation = scripts::GUARD_SET.key(self.inner.keys.approval_use(approval));
-            let keep_until = keep_until.0.min(MAX_EXACT_MILLIS);
-            invocation.arg(first_use.name()).arg(&attempt).arg(keep_until);
+            let keys = self.inner.keys.of_record(approval);
+            let mut invocation = scripts::GUARD_SET.key(keys.approval_use(approval));
+            invocation.arg(first_use.name()).arg(&attempt).arg(exact(keep_until).0);
             let earlier = self.inner.connection.run(&invocation).await;
             let earlier: Option<String> = earlier.map_err(LedgerStoreError::new)?;
             Ok(earlier.map(|name| ApprovalUse::from_name(&name)))
@@ -32,7 +32,8 @@ impl ReplayGuard for RedisStore {
         approval: RecordId,
     ) -> BoxFuture<'_, Result<Option<ApprovalUse>, LedgerStoreError>> {
         Box::pin(async move {
-            let invocation = scripts::GUARD_FIRST.key(self.inner.keys.approval_use(approval));
+            let keys = self.inner.keys.of_record(approval);
+            let invocation = scripts::GUARD_FIRST.key(keys.approval_use(approval));
             let name = self.inner.connection.run(&invocation).await;
             let name: Option<String> = name.map_err(LedgerStoreError::new)?;
             Ok(name.map(|name| ApprovalUse::from_name(&name)))

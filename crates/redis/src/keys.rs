@@ -1,8 +1,10 @@
 //! [`Keys`]: the names of the keys in Redis.
 //!
 //! The part of a key in braces decides its slot in Redis Cluster. The chats of a user are in one slot, so
-//! that a script can change a chat together with the list of the user's chats. All approvals are in one
-//! slot, because a record is found by its id alone.
+//! that a script can change a chat together with the list of the user's chats. The approvals of a user are in
+//! the bucket that their ids name, with the lists of the user. The lists of an audience are in a bucket, too. A
+//! list of all users has sixteen parts, by the first digit of the ids. The keys of a bucket, and of such a part,
+//! are in one slot.
 
 use std::fmt;
 
@@ -14,55 +16,119 @@ use ui_message_stream::approval::{Principal, RecordId};
 #[derive(Debug, Clone)]
 pub(crate) struct Keys {
     prefix: Box<str>,
-    /// What the keys of approvals begin with.
-    ledger: Box<str>,
+    is_cluster: bool,
 }
 
 impl Keys {
     /// A prefix holds no braces, and is not empty in Redis Cluster.
     pub(crate) fn new(prefix: &str, is_cluster: bool) -> Self {
-        let ledger = match is_cluster {
-            true => format!("{{{prefix}}}"),
-            false => prefix.to_owned(),
-        };
-        Keys { prefix: prefix.into(), ledger: ledger.into() }
+        Keys { prefix: prefix.into(), is_cluster }
     }
 
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Returns a key that only the ledger uses.
-    pub(crate) fn ledger(&self, suffix: impl fmt::Display) -> String {
-        format!("{}{suffix}", self.ledger)
+    /// Returns a key that belongs to no user.
+    pub(crate) fn shared(&self, suffix: &str) -> String {
+        match self.is_cluster {
+            true => format!("{{{}}}{suffix}", self.prefix),
+            false => format!("{}{suffix}", self.prefix),
+        }
     }
 
-    pub(crate) fn record(&self, id: RecordId) -> String {
-        self.ledger(format_args!("record:{id}"))
+    /// Returns the keys of the approvals of a version that kept all in one slot.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn older_ledger(&self) -> LedgerKeys {
+        LedgerKeys(self.shared(""))
     }
 
+    /// Returns the keys of the bucket of a record.
+    pub(crate) fn of_record(&self, id: RecordId) -> LedgerKeys {
+        self.bucket(id.bucket())
+    }
+
+    /// Returns the keys of the bucket of a requester.
+    pub(crate) fn of_requester(&self, requester: &Principal) -> LedgerKeys {
+        self.bucket(RecordId::of_requester(requester, [0; 16]).bucket())
+    }
+
+    /// Returns the keys where a list is, or the part of it that can have this record.
+    pub(crate) fn of_list(&self, list: &RecordList, id: RecordId) -> LedgerKeys {
+        match list.bucket() {
+            Some(bucket) => self.bucket(bucket),
+            None => self.part(id.bucket() >> 8),
+        }
+    }
+
+    /// Returns where a list is, or its parts.
+    pub(crate) fn parts_of(&self, list: &RecordList) -> Vec<LedgerKeys> {
+        match list.bucket() {
+            Some(bucket) => vec![self.bucket(bucket)],
+            None if self.is_cluster => (0..16).map(|part| self.part(part)).collect(),
+            None => vec![self.part(0)],
+        }
+    }
+
+    /// Returns the keys of the chats of a user.
+    pub(crate) fn user(&self, owner: &Principal) -> UserKeys {
+        UserKeys(format!("{}{{{}}}:", self.prefix, user_digest(owner)))
+    }
+
+    fn bucket(&self, bucket: u16) -> LedgerKeys {
+        self.ledger(format_args!("{bucket:03x}"))
+    }
+
+    fn part(&self, part: u16) -> LedgerKeys {
+        self.ledger(format_args!("{part:x}-all"))
+    }
+
+    fn ledger(&self, slot: fmt::Arguments<'_>) -> LedgerKeys {
+        LedgerKeys(match self.is_cluster {
+            true => format!("{}{{{slot}}}:", self.prefix),
+            false => self.prefix.to_string(),
+        })
+    }
+}
+
+/// Returns what decides the slot of a key of the ledger. It is the same for all keys if there are no slots.
+pub(crate) fn slot(key: &str) -> &str {
+    key.split_once('}').map_or("", |(slot, _)| slot)
+}
+
+/// Names the keys of the approvals in a bucket, or in a part of the lists of all users. Without Redis Cluster, there
+/// is one bucket, which is also the only part.
+#[derive(Debug, Clone)]
+pub(crate) struct LedgerKeys(String);
+
+impl LedgerKeys {
+    pub(crate) fn record(&self, id: impl fmt::Display) -> String {
+        format!("{}record:{id}", self.0)
+    }
+
+    /// Returns the key that holds the first use of a stateless approval.
     pub(crate) fn approval_use(&self, approval: RecordId) -> String {
-        self.ledger(format_args!("use:{approval}"))
+        format!("{}use:{approval}", self.0)
     }
 
-    /// Returns a list of records.
+    /// Returns the key of a list of records.
     pub(crate) fn list(&self, list: &RecordList) -> String {
-        self.ledger(format_args!("list:{}", list.as_str()))
+        format!("{}list:{}", self.0, list.as_str())
+    }
+
+    /// Returns the time that the clock of the ledger must not fall below.
+    pub(crate) fn clock(&self) -> String {
+        format!("{}clock", self.0)
     }
 
     /// Returns the index of all records of a requester.
     pub(crate) fn records_of(&self, requester: &Principal) -> String {
-        self.ledger(format_args!("all:{}", user_digest(requester)))
+        format!("{}all:{}", self.0, user_digest(requester))
     }
 
     /// Returns the mark of a user who was deleted.
     pub(crate) fn deleted(&self, user: &Principal) -> String {
-        self.ledger(format_args!("deleted:{}", user_digest(user)))
-    }
-
-    /// Returns the keys of a user.
-    pub(crate) fn user(&self, owner: &Principal) -> UserKeys {
-        UserKeys(format!("{}{{{}}}:", self.prefix, user_digest(owner)))
+        format!("{}deleted:{}", self.0, user_digest(user))
     }
 }
 

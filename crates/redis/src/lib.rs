@@ -18,6 +18,7 @@ mod ledger;
 #[cfg(feature = "chat")]
 mod log_store;
 mod options;
+mod places;
 mod scripts;
 mod users;
 mod warnings;
@@ -87,6 +88,12 @@ use self::log_store::WaitingFrames;
 /// - If an *answer* is lost, its approval request is pending again. The next section says why the
 ///   call is not executed a second time.
 ///
+/// In Redis Cluster, the lists of approvals for
+/// [audiences](ui_message_stream::approval::Approvals::with_audiences), for expiry and for notifiers may be on
+/// another node than the approvals. If that node loses writes, such a list may lack approvals of the other
+/// nodes: they are not in the inbox of the audience, expire without an event, or are not delivered. They can
+/// still be decided in their chats.
+///
 /// If Redis evicts keys because its memory is full, chats, records and outcomes are lost. Answers
 /// to lost records are rejected, and no tool is executed twice. `maxmemory-policy` should still be
 /// `noeviction`. If it is not, [`connect`](Self::connect) logs a warning.
@@ -98,8 +105,8 @@ use self::log_store::WaitingFrames;
 /// and its outcome is [unknown](ui_message_stream::UserText::OutcomeUnknown). The user can deny
 /// the call, or be asked again in a new request. This holds for every request that is open when
 /// Redis restarts, also if nothing was lost. It also holds if the first replica connects, with
-/// which Redis begins a new history, and in Redis Cluster if the slot of the approvals moves to
-/// another node.
+/// which Redis begins a new history. In Redis Cluster it holds for the requests of the users whose approvals
+/// are on the node that restarts, or in a slot that moves to another node.
 ///
 /// It does not hold for tools that are
 /// [idempotent](ui_message_stream::approval::ToolInfo::idempotent), and if the host
@@ -115,7 +122,8 @@ use self::log_store::WaitingFrames;
 ///
 /// # The clock
 /// The time is Redis's own `TIME`. If Redis's clock is set back by up to a minute, the time of the
-/// ledger and the order of chats do not go back behind the last write. Of two loads without a write
+/// ledger and the order of chats do not go back behind the last write (in Redis Cluster, the last write in the same
+/// bucket). Of two loads without a write
 /// in between, the second may have the earlier time. If the clock is set back by more, it was wrong
 /// before, and the store follows it. Otherwise no lease would end during that time. In Redis
 /// Cluster, each node has a clock of its own: keep them in step, for example with NTP.
@@ -158,8 +166,12 @@ use self::log_store::WaitingFrames;
 /// Each key begins with the [prefix](RedisOptions::with_prefix). All keys of a user follow a digest
 /// of the tenant and the id in braces, so that Redis Cluster keeps them on one node and a script
 /// can change them together: a chat with the list of the user's chats, and a live run with the others
-/// of the user. A crash leaves nothing in between. The users are spread over the nodes. All approvals
-/// are on one node, because they are found by their id.
+/// of the user. A crash leaves nothing in between. The users are spread over the nodes. The approvals of
+/// a user are in one of 4096 buckets, which is the beginning of their ids. In Redis Cluster, the keys
+/// of a bucket have its three digits in braces. A list of an audience is in a bucket, too, and a list of
+/// all users has 16 parts, with one digit and `-all` in braces. These lists get an approval before it is
+/// written, and lose it after, so a crash leaves a list that names too many approvals and never too few. A
+/// reader of the list leaves them out, and removes them after a minute.
 ///
 /// - `{…}:head:`, `{…}:entries:`, `{…}:others:` and `{…}:messages:` with the id of a chat: its log. They are
 ///   kept for the time to live of the chat, or until it is deleted.
@@ -179,7 +191,8 @@ use self::log_store::WaitingFrames;
 ///
 /// # Formats
 /// Each chat and each approval holds the number of its format. One of a newer format is an error that
-/// names the format.
+/// names the format. Approvals in a Redis Cluster of an earlier version, which kept them in one slot, are
+/// [refused](RedisStoreError::OlderApprovals) when the store is opened.
 #[doc(alias = "database")]
 #[doc(alias = "persist")]
 #[doc(alias = "RedisLedger")]
@@ -212,7 +225,7 @@ impl RedisStore {
     }
 
     /// Checks that Redis can be written: writes a key that expires. In Redis Cluster, the key is on
-    /// the node of the approvals.
+    /// one of the nodes.
     ///
     /// ```no_run
     /// # async fn is_ready(store: ui_message_stream_redis::RedisStore) -> bool {
@@ -224,7 +237,7 @@ impl RedisStore {
     /// # Errors
     /// [`RedisStoreError`] if Redis cannot be written now.
     pub async fn ping(&self) -> Result<(), RedisStoreError> {
-        let key = self.inner.keys.ledger("ping");
+        let key = self.inner.keys.shared("ping");
         self.inner.connection.run(&scripts::PING.key(key)).await
     }
 }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use redis::ConnectionInfo;
 #[cfg(feature = "chat")]
 use ui_message_stream::approval::Principal;
+#[cfg(feature = "cluster")]
+use ui_message_stream::approval::store::RecordList;
 
 use crate::connection::{Connection, parse_url};
 use crate::error::RedisStoreError;
@@ -15,7 +17,7 @@ use crate::hints::Hints;
 use crate::keys::Keys;
 #[cfg(feature = "chat")]
 use crate::log_store::WaitingFrames;
-#[cfg(feature = "chat")]
+#[cfg(any(feature = "chat", feature = "cluster"))]
 use crate::scripts;
 use crate::{Inner, RedisStore, warnings};
 
@@ -102,7 +104,8 @@ impl RedisOptions {
     /// ```
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// As [`connect`](Self::connect), and [`RedisStoreError::OlderApprovals`] if the approvals have the format of an
+    /// earlier version.
     #[cfg(feature = "cluster")]
     pub async fn connect_cluster(
         self,
@@ -113,6 +116,7 @@ impl RedisOptions {
         let keys = self.keys(true)?;
         let connection = Connection::to_cluster(nodes.clone()).await;
         let connection = connection.map_err(|error| error.at(&nodes))?;
+        refuse_older_approvals(&connection, &keys).await?;
         self.store(connection, keys, nodes, true).await
     }
 
@@ -176,6 +180,23 @@ async fn can_publish_to_shard(
         );
     }
     Ok(error.is_empty())
+}
+
+#[cfg(feature = "cluster")]
+async fn refuse_older_approvals(
+    connection: &Connection,
+    keys: &Keys,
+) -> Result<(), RedisStoreError> {
+    let older = keys.older_ledger();
+    let mut find = scripts::LEDGER_OLDER.key(older.clock());
+    find.key(older.list(&RecordList::pending())).key(older.list(&RecordList::to_notify()));
+    for kind in ["record:", "list:", "all:", "use:"] {
+        find.arg(keys.shared(kind));
+    }
+    match connection.run(&find).await? {
+        true => Err(RedisStoreError::OlderApprovals(keys.shared("").into())),
+        false => Ok(()),
+    }
 }
 
 const DEFAULT_PREFIX: &str = "ui-message-stream:";

@@ -164,12 +164,29 @@ script!(DUE_DONE, "due_done");
 
 script!(LEDGER_LOAD, "ledger_clock", "ledger_load");
 script!(LEDGER_LIST, "ledger_clock", "ledger_list");
-script!(LEDGER_INSERT, "ledger_clock", "ledger_identity", "ledger_write", "ledger_insert");
-script!(LEDGER_SWAP, "ledger_clock", "ledger_identity", "ledger_write", "ledger_swap");
+script!(
+    LEDGER_INSERT,
+    "ledger_clock",
+    "ledger_identity",
+    "ledger_write",
+    "ledger_elsewhere",
+    "ledger_insert"
+);
+script!(
+    LEDGER_SWAP,
+    "ledger_clock",
+    "ledger_identity",
+    "ledger_write",
+    "ledger_elsewhere",
+    "ledger_swap"
+);
+script!(LEDGER_PUT, "ledger_clock", "ledger_write", "ledger_put");
 script!(LEDGER_FORGET, "ledger_forget");
 script!(LEDGER_IDS, "ledger_ids");
 script!(LEDGER_LISTS, "ledger_lists");
-script!(LEDGER_DELETE, "ledger_delete");
+script!(LEDGER_DELETE, "ledger_elsewhere", "ledger_delete");
+#[cfg(feature = "cluster")]
+script!(LEDGER_OLDER, "ledger_older");
 
 script!(GUARD_FIRST, "guard_first");
 script!(GUARD_SET, "guard_set");

@@ -29,7 +29,9 @@ impl RedisStore {
     /// stopped, and its outcome is not stored. Decisions of the user about approvals of others stay
     /// in the records of those others, and so do the ids of used stateless approvals until they
     /// expire. A digest of the id of the user is kept for a day, so that those runs are known. Sweeps remove the ids of
-    /// the user and of the chats from the [list](Self#keys) `sweep`.
+    /// the user and of the chats from the [list](Self#keys) `sweep`. In Redis Cluster, if the deletion is cut
+    /// off, a list of an audience or of all users may keep the id of an approval for a while, and nothing else
+    /// of it.
     ///
     /// Snapshots, replicas and backups keep the data as long as they exist, and the file of
     /// `appendonly` until Redis rewrites it.
@@ -65,7 +67,7 @@ impl RedisStore {
 
     /// Deletes the approvals that were requested from a user. Returns their number.
     async fn delete_approvals(&self, user: &Principal) -> Result<usize, RedisStoreError> {
-        let (connection, keys) = (&self.inner.connection, &self.inner.keys);
+        let (connection, keys) = (&self.inner.connection, self.inner.keys.of_requester(user));
         let mut deleted = 0;
         loop {
             let mut list = scripts::LEDGER_IDS.key(keys.records_of(user));
@@ -73,14 +75,15 @@ impl RedisStore {
             if ids.is_empty() {
                 return Ok(deleted);
             }
-            let records: Vec<String> =
-                ids.iter().map(|id| keys.ledger(format_args!("record:{id}"))).collect();
+            let records: Vec<String> = ids.iter().map(|id| keys.record(id)).collect();
             let mut lists = scripts::LEDGER_LISTS.prepare_invoke();
             lists.key(&records);
             let lists: Vec<String> = connection.run(&lists).await?;
             let mut invocation = scripts::LEDGER_DELETE.key(keys.records_of(user));
             invocation.key(&records).key(lists).arg(ids.len()).arg(&ids);
-            deleted += connection.run::<usize>(&invocation).await?;
+            let (count, places): (usize, _) = connection.run(&invocation).await?;
+            deleted += count;
+            self.leave(places).await;
         }
     }
 }

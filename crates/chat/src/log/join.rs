@@ -81,8 +81,7 @@ pub(crate) fn end_lost(view: &View, live: &Live, mine: &Mine) -> Decision {
     let cut_off = matches!(how, RunEnd::Interrupted);
     if cut_off || !is_resumed && live.step.end().is_none() {
         // Readers of the lost server may have read text that the log does not hold, and this is other text.
-        let may_have_shown = !mine.settings.append_interval.is_zero();
-        entries.extend(may_have_shown.then(|| OtherEntry::HandedOver.into()));
+        entries.push(OtherEntry::HandedOver.into());
         let cut_off = cut_off.then(|| AgentEvent::error(UserText::AnswerInterrupted));
         entries.extend(write_lost_end(cut_off.as_ref(), &mut next));
     }

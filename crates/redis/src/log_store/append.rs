@@ -65,7 +65,9 @@ impl RedisStore {
             .arg(millis(append.limits.unread))
             .arg(controls)
             .arg(u8::from(append.is_for_sink));
-        add_entries(&mut invocation.arguments, epoch, append.entries);
+        // A command `PUBLISH` in a cluster reaches all nodes, so it carries no entries.
+        let is_hinted = self.inner.connection.is_single() || self.inner.follower.is_of_shards();
+        add_entries(&mut invocation.arguments, epoch, append.entries, is_hinted);
         let (result, rest): (String, Option<(u64, HeadReply)>) = self.run(&invocation).await?;
         Ok(match (&*result, rest) {
             ("appended", Some((first, head))) => {
@@ -109,10 +111,16 @@ impl RedisStore {
     }
 }
 
-/// Adds what the hint of an append says of its entries, and the entries.
-pub(super) fn add_entries(arguments: &mut Arguments, epoch: Epoch, entries: &[StoredEntry]) {
+/// Adds what the hint of an append says of its entries, if it carries them, and the entries.
+pub(super) fn add_entries(
+    arguments: &mut Arguments,
+    epoch: Epoch,
+    entries: &[StoredEntry],
+    is_hinted: bool,
+) {
     let entries: Vec<Vec<u8>> = entries.iter().map(stored_entry).collect();
-    arguments.arg(entries_in_hint(epoch, &entries)).arg(entries);
+    let hint = if is_hinted { entries_in_hint(epoch, &entries) } else { String::new() };
+    arguments.arg(hint).arg(entries);
 }
 
 /// Returns an argument that is empty without a value.

@@ -16,7 +16,7 @@ use crate::{RedisStore, scripts};
 impl RedisStore {
     /// Lets a chat be looked at.
     pub(super) async fn deliver_later(&self, chat: &str) -> Result<(), RedisStoreError> {
-        let mut add = scripts::DELIVERY_ADD.key(self.inner.keys.ledger("undelivered"));
+        let mut add = scripts::DELIVERY_ADD.key(self.inner.keys.shared("undelivered"));
         self.run(add.arg(chat)).await
     }
 
@@ -25,7 +25,7 @@ impl RedisStore {
         limit: usize,
         retry_after: Duration,
     ) -> Result<Vec<Undelivered>, RedisStoreError> {
-        let list = self.inner.keys.ledger("undelivered");
+        let list = self.inner.keys.shared("undelivered");
         let (mut undelivered, mut failed) = (Vec::new(), None);
         loop {
             let left = (limit - undelivered.len()).min(CHATS_PER_STEP);
@@ -52,7 +52,7 @@ impl RedisStore {
     /// Forgets the deletions that no server has asked for in a long time. One for which this fails is kept for
     /// as long again.
     pub(super) async fn forget_deletions(&self) -> Result<(), RedisStoreError> {
-        let list = self.inner.keys.ledger("undelivered");
+        let list = self.inner.keys.shared("undelivered");
         loop {
             let mut next = scripts::DUE_NEXT.key(&list);
             next.arg(CHATS_PER_STEP)

@@ -92,7 +92,7 @@ impl RedisStore {
             .arg(lease)
             .arg(length)
             .arg(entries.len());
-        add_entries(&mut arguments, epoch, entries);
+        add_entries(&mut arguments, epoch, entries, true);
         let reply = self.append_with_others(arguments).await?;
         let Some((control, run, unread, has_to_end)) = reply else { return Ok(None) };
         self.inner.hints.add(&channel, length);

@@ -73,7 +73,8 @@ impl RedisStore {
     /// Marks a user who has chats. A user without chats here may have them in another store, and then
     /// this store does not know which runs have begun since.
     async fn mark_deleted(&self, user: &Principal, again: bool) -> Result<(), RedisStoreError> {
-        let mut invocation = scripts::USER_MARK.key(self.inner.keys.deleted(user));
+        let mut invocation =
+            scripts::USER_MARK.key(self.inner.keys.of_requester(user).deleted(user));
         self.run(invocation.arg(u8::from(again))).await
     }
 
@@ -84,14 +85,14 @@ impl RedisStore {
         time: Duration,
     ) -> Result<(), RedisStoreError> {
         let keys = &self.inner.keys;
-        let mut invocation = scripts::SWEEP_ADD.key(keys.ledger("sweep"));
+        let mut invocation = scripts::SWEEP_ADD.key(keys.shared("sweep"));
         invocation.arg(chat_name(&key.owner, key.chat.as_str())).arg(millis(time));
         self.run(&invocation).await
     }
 
     /// Sweeps the chats whose time has come. Returns what is left to the server.
     pub(super) async fn sweep_logs(&self) -> Result<LeftToServer, RedisStoreError> {
-        let list = self.inner.keys.ledger("sweep");
+        let list = self.inner.keys.shared("sweep");
         let (mut left, mut failed) = (LeftToServer::default(), self.forget_deletions().await.err());
         let until = Instant::now() + MAX_TIME;
         loop {

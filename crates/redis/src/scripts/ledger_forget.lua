@@ -1,2 +1,2 @@
--- Removes the places of records that are gone from a list. KEYS: the list. ARGV: the places.
-redis.call('ZREM', KEYS[1], unpack(ARGV))
+-- Removes places from lists. KEYS: for each place the list. ARGV: the places.
+for at, list in ipairs(KEYS) do redis.call('ZREM', list, ARGV[at]) end

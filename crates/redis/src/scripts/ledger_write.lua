@@ -1,4 +1,5 @@
--- The lists of a record. `lists` of its hash holds those that have it, as JSON: their keys, and its place in each.
+-- The lists of a record. `lists` of its hash holds those in its slot that have it, as JSON: their keys, and its place
+-- in each.
 --
 -- A member of a list is the place of a record: the time by which the list has it, in 16 digits, a hyphen, and its
 -- id. All have the same score, so they are in the order of their places. A member of the index of all records of a
@@ -11,15 +12,18 @@ local function put(index, member, score, forget_at)
     end
 end
 
--- Puts a record into the lists in which it has a place, and takes it out of the others. Takes those out of the
--- lists of pending records that expired more than a day ago, and are gone.
+-- Takes those out of a list of pending records that expired more than a day ago, and are gone.
+local function trim(list)
+    if not string.find(list, 'list:to-notify', 1, true) then
+        redis.call('ZREMRANGEBYLEX', list, '-', string.format('(%016.0f', math.max(time - 86400000, 0)))
+    end
+end
+
+-- Puts a record into the lists in which it has a place, and takes it out of the others.
 local function put_into_lists(record, lists, places, forget_at)
-    local forgotten = string.format('(%016.0f', math.max(time - 86400000, 0))
     local before, now_in = cjson.decode(redis.call('HGET', record, 'lists') or '{}'), {}
     for at, list in ipairs(lists) do
-        if not string.find(list, 'list:to-notify', 1, true) then
-            redis.call('ZREMRANGEBYLEX', list, '-', forgotten)
-        end
+        trim(list)
         if before[list] and before[list] ~= places[at] then redis.call('ZREM', list, before[list]) end
         if places[at] ~= '' then
             put(list, places[at], 0, forget_at)

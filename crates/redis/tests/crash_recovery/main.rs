@@ -1,13 +1,15 @@
-//! Processes on one Redis are killed with SIGKILL while they work, as on each store. This program is each of these
-//! processes, and the test. `KILLS` and `POINT_KILLS` set the number of kills.
+//! Processes on one Redis, or on one Redis Cluster, are killed with SIGKILL while they work, as on each store. This
+//! program is each of these processes, and the test. `KILLS` and `POINT_KILLS` set the number of kills. Each third
+//! trial is on the cluster, or each one of another number that `CLUSTER_EACH` sets.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use chat_test_support::kill_trials::{self, block_on};
-use test_support::external_processes::DataFolder;
+use test_support::external_processes::redis_cluster::RedisCluster;
 use test_support::external_processes::redis_server::RedisServer;
+use test_support::external_processes::{DataFolder, number};
 use test_support::kills::{Backend, Role};
 use ui_message_stream_redis::{RedisOptions, RedisStore};
 
@@ -15,18 +17,24 @@ fn main() {
     if let Some(role) = Role::from_environment() {
         return block_on(kill_trials::act::<Keys>(role));
     }
-    let Some(redis) = RedisServer::start() else { return };
+    let (Some(redis), Some(cluster)) = (RedisServer::start(), RedisCluster::start()) else {
+        return;
+    };
     let trials = AtomicUsize::new(0);
     kill_trials::run("redis", || {
         let trial = trials.fetch_add(1, Ordering::Relaxed);
-        Keys { folder: DataFolder::new(), address: format!("{} trial-{trial}:", redis.url()) }
+        let urls = match trial % number("CLUSTER_EACH", 3) {
+            0 => cluster.urls().join(","),
+            _ => redis.url(),
+        };
+        Keys { folder: DataFolder::new(), address: format!("{urls} trial-{trial}:") }
     });
 }
 
 /// The keys of a trial.
 struct Keys {
     folder: DataFolder,
-    /// The URL of the Redis, and the prefix of the keys.
+    /// The URL of the Redis or the URLs of the cluster, and the prefix of the keys.
     address: String,
 }
 
@@ -42,7 +50,11 @@ impl Backend for Keys {
     }
 
     async fn open(address: &str) -> Arc<RedisStore> {
-        let (url, prefix) = address.split_once(' ').unwrap();
-        Arc::new(RedisOptions::new().with_prefix(prefix).connect(url).await.unwrap())
+        let (urls, prefix) = address.split_once(' ').unwrap();
+        let options = RedisOptions::new().with_prefix(prefix);
+        Arc::new(match urls.contains(',') {
+            true => options.connect_cluster(urls.split(',')).await.unwrap(),
+            false => options.connect(urls).await.unwrap(),
+        })
     }
 }

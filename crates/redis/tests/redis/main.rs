@@ -3,6 +3,7 @@
 //! without its data, or whose replies are lost.
 
 mod backend;
+mod buckets;
 mod bytes;
 mod conformance;
 mod faults;

@@ -9,7 +9,7 @@ use chat_test_support::store_requests::{
 use test_support::contention;
 use test_support::contention::InsertOne;
 use ui_message_stream::approval::store::LedgerStore;
-use ui_message_stream::approval::{ApprovalState, Principal, RecordId};
+use ui_message_stream::approval::{ApprovalState, NoticeDelivery, Principal, RecordId};
 use ui_message_stream_chat::store::{AppendLog, AppendResult, LogStore};
 use ui_message_stream_redis::RedisStore;
 
@@ -56,8 +56,9 @@ async fn a_user_with_more_than_is_deleted_in_one_step_is_deleted() {
             begin(&store, &key(&ada, &number.to_string())).await;
         }
         for number in 0..150 {
-            let mut record = contention::record(RecordId::from_bytes([number; 16]));
+            let mut record = contention::record(RecordId::of_requester(&ada, [number; 16]));
             record.requester = ada.clone();
+            record.audience = vec!["team".into()];
             assert!(store.insert(&record).await.unwrap());
         }
         let deleted = store.delete_user(&ada).await.unwrap();
@@ -104,8 +105,10 @@ async fn fill(store: &RedisStore, owner: &Principal, number: u8) {
         assert!(put(store, key, 1, &["one", "two"]).await);
     }
     for id in [number, 100 + number] {
-        let mut record = contention::record(RecordId::from_bytes([id; 16]));
+        let mut record = contention::record(RecordId::of_requester(owner, [id; 16]));
         record.requester = owner.clone();
+        record.audience = vec!["team".into()];
+        record.delivery = Some(NoticeDelivery::default());
         assert!(store.insert(&record).await.unwrap());
         if id > 100 {
             record.state = ApprovalState::Expired;

@@ -92,7 +92,7 @@ async fn fill(store: &(impl LogStore + LedgerStore), owner: &Principal, number: 
     for key in [&one, &other] {
         assert!(put(store, key, 1, &["one", "two"]).await);
     }
-    let mut record = contention::record(RecordId::from_bytes([number; 16]));
+    let mut record = contention::record(RecordId::of_requester(owner, [number; 16]));
     record.requester = owner.clone();
     assert!(store.insert(&record).await.unwrap());
 }
@@ -134,7 +134,7 @@ pub async fn a_run_of_a_deleted_user_requests_no_approval(
 
 /// Returns an approval request with this number.
 fn request(requester: &Principal, chat: &str, number: u8) -> ApprovalRecord {
-    let mut record = contention::record(RecordId::from_bytes([number; 16]));
+    let mut record = contention::record(RecordId::of_requester(requester, [number; 16]));
     record.requester = requester.clone();
     record.chat_id = chat.into();
     record

@@ -92,7 +92,7 @@ async fn write(role: &Role, store: &impl Store) {
         unchanged = Some(Unchanged { position, messages: count });
 
         let id = (u128::from(role.number) << 64) + count as u128;
-        let id = RecordId::from_bytes(id.to_be_bytes());
+        let id = RecordId::of_requester(&ada(), id.to_be_bytes());
         assert!(store.insert(&contention::record(id)).await.unwrap());
         report(format!("asked {id}"));
         let claimed = contention::claim_for(store, id, 1, Duration::from_secs(60)).await;
