@@ -236,6 +236,29 @@ async fn the_newest_results_say_which_open_calls_wait_run_or_have_ended() {
     assert!(chat_of_another.with_newest_results(none, &calls).await.unwrap().is_empty());
 }
 
+#[tokio::test]
+async fn the_outcome_of_a_request_is_unknown_once_the_ledger_has_removed_it() {
+    let bench = Bench::new();
+    let issued = bench.ask("call_1", notes()).await;
+    bench.claim_and_vanish(&issued).await;
+    let chat = bench.approvals.for_chat(&ada(), &"chat".into());
+    let ids = [issued.approval_id.clone()];
+    let known = async || {
+        let known = chat.known_outcomes(&ids).await.unwrap().into_iter();
+        known.map(|request| request.outcome).collect::<Vec<_>>()
+    };
+    assert_eq!(known().await, [DeferredOutcome::Executing { record: issued.record }]);
+    // The ledger removes what has expired long ago when the next request is inserted.
+    bench.wait(Duration::from_secs(400 * 24 * 60 * 60));
+    bench.ask("call_2", notes()).await;
+    assert!(bench.ledger.load(&[issued.record]).await.unwrap().records.is_empty());
+    assert_eq!(known().await, [DeferredOutcome::OutcomeUnknown]);
+
+    // Another server knows nothing of it, and neither does this one of an id that it has not sealed.
+    let other = Bench::new().approvals.for_chat(&ada(), &"chat".into());
+    assert!(other.known_outcomes(&ids).await.unwrap().is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_idempotent_tool_runs_again_when_its_lease_expires_during_the_wait() {
     let bench = Bench::new();

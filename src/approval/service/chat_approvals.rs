@@ -12,6 +12,7 @@ use super::issued_approval::{
 };
 use super::other_keys::close_void;
 use super::request_ledger::RequestLedger;
+use super::resolved_request::ResolvedRequest;
 use super::unissued::Unissued;
 use super::{AuditEvent, AuditEventKind, ToolInfo};
 use crate::approval::changed_input::MAX_INPUT_BYTES;
@@ -157,6 +158,9 @@ impl ChatApprovals {
     }
 
     /// Returns the outcomes of those of these approval requests that have one. Writes nothing.
+    ///
+    /// If the ledger has removed a record after its
+    /// [retention](crate::approval::store::RECORD_RETENTION), it is not known whether the call was executed.
     pub async fn known_outcomes(
         &self,
         ids: &[ApprovalId],
@@ -169,8 +173,10 @@ impl ChatApprovals {
         }
         let Snapshot { now, records } = self.inner.ledger.load(&records).await?;
         let known = ids.iter().filter_map(|id| {
-            let record = records.iter().map(|versioned| &versioned.record);
-            let record = record.clone().find(|record| Some(record.id) == named(id))?;
+            let mut records = records.iter().map(|versioned| &versioned.record);
+            let Some(record) = records.find(|record| Some(record.id) == named(id)) else {
+                return ResolvedRequest::without_record(id, keys, (now, system_now));
+            };
             let expired = record.expire(now).next;
             self.resolved_request(id, expired.as_ref().unwrap_or(record), now, system_now)
         });
@@ -694,16 +700,4 @@ const MAX_BATCH: usize = 64;
 /// Returns the definition of a tool that belongs to the provider.
 fn provider_definition(tool_name: &str) -> DefinitionDigest {
     DefinitionDigest::new(tool_name, "", &Json::null())
-}
-
-/// An approval request that has an outcome.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct ResolvedRequest {
-    /// The id of the approval request.
-    pub approval_id: ApprovalId,
-    /// The outcome of its call.
-    pub outcome: DeferredOutcome,
-    /// The data that the client shows beside the tool call.
-    pub descriptor: Option<Json>,
 }

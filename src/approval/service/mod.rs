@@ -48,6 +48,7 @@ mod other_keys;
 mod outcome;
 mod progress;
 mod request_ledger;
+mod resolved_request;
 mod running_call;
 mod running_calls;
 mod settled_call;
@@ -61,7 +62,6 @@ use std::time::Duration;
 
 pub use self::audit::{AuditEvent, AuditEventKind, AuditSink, TracingAudit};
 pub use self::chat_approvals::ChatApprovals;
-pub use self::chat_approvals::ResolvedRequest;
 pub use self::claimed_call::ClaimedCall;
 pub use self::deferred_call::{DeferredCall, InFlightCall};
 pub use self::deferred_calls::DeferredCalls;
@@ -71,6 +71,7 @@ pub use self::issued_approval::{CallToApprove, IssuedApproval, RequestApprovalEr
 pub use self::limits::ApprovalLimits;
 pub use self::notifier::{ApprovalNotice, Notifier};
 pub use self::progress::{Progress, TooManyParts};
+pub use self::resolved_request::ResolvedRequest;
 pub use self::running_call::RunningCall;
 pub use self::running_calls::{CallUpdate, RunningCalls};
 pub use self::settled_call::SettledCall;
