@@ -11,7 +11,7 @@ use super::conversation::{Chat, ReceivedResult};
 use super::inner::Inner;
 use ui_message_stream::approval::store::LedgerStoreError;
 use ui_message_stream::approval::{
-    CallUpdate, ChatApprovals, DeferredOutcome, DeferredToolResult, DeferredToolResults,
+    Approvals, CallUpdate, ChatApprovals, DeferredOutcome, DeferredToolResult, DeferredToolResults,
     PendingApproval, PendingToolCall, ResolvedRequest, ResumePlan, RunningCalls,
 };
 use ui_message_stream::event::AgentEvent;
@@ -133,26 +133,42 @@ pub(super) fn results_of(
     results.collect()
 }
 
+impl Chat {
+    /// Records what the ledger of these approvals knows of the [open approval requests](Chat::open_approvals):
+    /// an approved call may have run after its reader had left, and a request may have expired. Writes nothing to
+    /// the ledger. Returns whether it knows more than this conversation.
+    ///
+    /// A host that stores the messages itself calls it after it has loaded them: for a page that is opened again,
+    /// and before [`apply_request`](Chat::apply_request). A call that is still being executed stays open.
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`] if the ledger fails. The model must not be called then: it would read that a call
+    /// was not executed which may have been.
+    pub async fn record_outcomes(
+        &mut self,
+        approvals: &Approvals,
+    ) -> Result<bool, LedgerStoreError> {
+        let open = self.open_approvals();
+        let ids: Vec<ApprovalId> =
+            open.iter().filter_map(|open| open.approval_id.clone()).collect();
+        let approvals = approvals.for_chat(&self.owner, &self.id);
+        let mut results = results_of(&open, approvals.known_outcomes(&ids).await?);
+        results.retain(|received| accepts_result(self, &received.result));
+        results.iter().for_each(|received| self.record_received(received));
+        Ok(!results.is_empty())
+    }
+}
+
 /// Changes this copy of a conversation so that it shows what the ledger knows about its open approval
 /// requests. Returns whether it knows more than the conversation.
 pub(super) async fn show_outcomes(chats: &Inner, chat: &mut Chat) -> bool {
-    let open = chat.open_approvals();
-    let ids: Vec<ApprovalId> = open.iter().filter_map(|open| open.approval_id.clone()).collect();
-    if ids.is_empty() {
-        return false;
-    }
-    let approvals = chats.approvals.for_chat(&chat.owner, &chat.id);
-    let known = approvals.known_outcomes(&ids).await.unwrap_or_else(|error| {
+    chat.record_outcomes(&chats.approvals).await.unwrap_or_else(|error| {
         tracing::warn!(
             error = log_causes(&error),
             "a chat is shown without the state of its approval requests"
         );
-        Vec::new()
-    });
-    let mut results = results_of(&open, known);
-    results.retain(|received| accepts_result(chat, &received.result));
-    results.iter().for_each(|received| chat.record_received(received));
-    !results.is_empty()
+        false
+    })
 }
 
 /// Revokes some of the pending approval requests of a conversation.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::call_state::{
     error_state, is_approved_provider_call, is_call, is_call_of, is_handing_over, state_of_result,
 };
+use super::history_import::{HistoryImport, imported};
 use super::live_message::add_client_call;
 use super::live_run::ReceivedResult;
 use super::recorder::call_outcome;
@@ -34,7 +35,8 @@ impl Chat {
     ///   all messages after it, with each [`PostedHistory`]: the page has removed them as well.
     ///   `messageId` names it, or the user's message before it. Without `messageId` the last posted
     ///   message does, and without posted messages it is the response to the user's last stored one.
-    /// - Approval responses and tool outputs continue the message that holds their calls.
+    /// - Approval responses and tool outputs continue the message that holds their calls, unless all these calls
+    ///   have a result that was answered: by another step of this message, or by a message after it.
     /// - A request without messages begins a conversation in which the agent speaks first. If the conversation
     ///   holds messages of the user, it is [refused](super::RequestConflict::NothingNew).
     ///
@@ -57,8 +59,46 @@ impl Chat {
                 apply_change(self, change);
                 RequestEffect::NewResponse
             }
-            Err(unchanged) => unchanged.effect,
+            Err(unchanged) => match unchanged.effect {
+                RequestEffect::Continues(id) if has_answered(self, request) => {
+                    RequestEffect::Answered(id)
+                }
+                effect => effect,
+            },
         }
+    }
+
+    /// Returns whether this conversation ends with the user's new message of this request, as it was sent: an
+    /// earlier delivery of the request has stored it and not answered it.
+    ///
+    /// For a host that keeps no runs: it answers such a message, as one that
+    /// [`apply_request`](Self::apply_request) adds. The effect of the request is
+    /// [`RequestEffect::NotAnswered`].
+    pub fn awaits_answer_to(&self, request: &ChatRequest) -> bool {
+        let (last, sent) = (self.messages.last(), request.new_user_message());
+        let is_sent = |last: &UiMessage, sent: &UiMessage| {
+            last.id == sent.id && last.parts == imported(sent, HistoryImport::Texts).parts
+        };
+        self.runs.live.is_none() && last.zip(sent).is_some_and(|(last, sent)| is_sent(last, sent))
+    }
+
+    /// Inserts or replaces the message of a response, as `on_finish` returns it, for a host that stores the
+    /// messages itself and keeps a ledger.
+    ///
+    /// The settled calls and the approval requests that this conversation holds stay as they are, because a
+    /// response shows an answer that does not count as an error of the call.
+    /// [`record_outcomes`](Self::record_outcomes) adds what the ledger knows.
+    pub fn upsert_response(&mut self, mut message: UiMessage) {
+        let stored = self.message(&message.id).into_iter().flat_map(|stored| &stored.parts);
+        for (part, stored) in message.parts.iter_mut().zip(stored) {
+            if stored.as_tool().is_some_and(|call| {
+                call.provider_executed != Some(true)
+                    && (call.is_settled() || call.approval_id().is_some())
+            }) {
+                part.clone_from(stored);
+            }
+        }
+        self.upsert_message(message);
     }
 
     /// Returns the number of messages before the new message of this request that the posted history
@@ -304,6 +344,29 @@ impl Chat {
         });
         changed.flatten()
     }
+}
+
+/// Whether the message that a request continues holds the result of each call that the request answers, and
+/// another step or message has answered the results of its decisions.
+fn has_answered(chat: &Chat, request: &ChatRequest) -> bool {
+    let Some(posted) = request.continued_message() else { return false };
+    let Some(at) = chat.place_of(&posted.id, Role::Assistant) else { return false };
+    let stored = &chat.messages[at].parts;
+    let place_of = |call: &ToolPart| {
+        let is_it = |part: &ToolPart| part.tool_call_id == call.tool_call_id;
+        stored.iter().rposition(|part| part.as_tool().is_some_and(is_it))
+    };
+    let is_settled = |place: usize| stored[place].as_tool().is_some_and(ToolPart::is_settled);
+    let is_followed = |place: usize| {
+        let is_step = |part: &Part| matches!(part, Part::StepStart { .. });
+        at + 1 < chat.messages.len() || stored[place..].iter().any(is_step)
+    };
+    let is_decided = |call: &&ToolPart| matches!(call.state, ToolState::ApprovalResponded { .. });
+    let mut decided = posted.tool_parts().filter(is_decided).peekable();
+    let mut others = posted.tool_parts().filter(|call| call.is_settled());
+    decided.peek().is_some()
+        && decided.all(|call| place_of(call).is_some_and(|at| is_settled(at) && is_followed(at)))
+        && others.all(|call| place_of(call).is_none_or(is_settled))
 }
 
 /// The results that arrive during a run.
