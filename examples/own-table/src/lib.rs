@@ -21,7 +21,7 @@ use ui_message_stream::id::ChatId;
 use ui_message_stream::policy::ChatPolicy;
 use ui_message_stream::response::FinishedMessage;
 use ui_message_stream::{BoxError, ChatRequest, UiMessage, UiMessageStream};
-use ui_message_stream_chat::{Chat, PostedHistory, RequestEffect};
+use ui_message_stream_chat::{Chat, Messages, PostedHistory, RequestEffect};
 
 pub use self::agent::{approvals, effects};
 pub use self::postgres::PostgresTable;
@@ -70,14 +70,23 @@ pub async fn serve<T: MessageTable>(table: T) -> std::io::Result<()> {
     let address = format!("127.0.0.1:{}", std::env::var("PORT").unwrap_or("3000".to_owned()));
     let listener = TcpListener::bind(address).await?;
     println!("useChat can post to http://{}/api/chat", listener.local_addr()?);
-    let app = app(table).layer(without_authentication());
+    let app = app(table, approvals()).layer(without_authentication());
     axum::serve(listener, app.into_make_service_with_connect_info::<LocalAddress>()).await
 }
 
 type Rejection = (StatusCode, String);
 
+fn conflicts(text: &str) -> Rejection {
+    (StatusCode::CONFLICT, text.to_owned())
+}
+
+fn unavailable(error: BoxError) -> Rejection {
+    tracing::error!(error, "the database fails");
+    (StatusCode::SERVICE_UNAVAILABLE, "the chat cannot be reached; try again later".to_owned())
+}
+
 /// Returns the routes of the chat.
-pub fn app<T: MessageTable>(table: T) -> Router {
+pub fn app<T: MessageTable>(table: T, approvals: Approvals) -> Router {
     Router::new()
         .route("/api/chat", post(chat::<T>))
         .route("/api/chat/{id}", get(history::<T>))
@@ -86,7 +95,7 @@ pub fn app<T: MessageTable>(table: T) -> Router {
         // Only pages of this server may read the history. Under a domain name, call `allow_host` on this policy: a layer
         // around it does not replace it.
         .layer(ChatPolicy::default())
-        .with_state((table, approvals()))
+        .with_state((table, approvals))
 }
 
 async fn chat<T: MessageTable>(
@@ -96,23 +105,20 @@ async fn chat<T: MessageTable>(
 ) -> Result<UiMessageStream, Rejection> {
     // 1. Load, and let `Chat` tell a new message from an edit, a regeneration and answers.
     let key = ChatKey { user: user.clone(), chat: request.id().clone() };
-    let (stored, version) = table.load(key.clone()).await.map_err(unavailable)?;
-    let mut chat = Chat::new(key.chat.clone(), user.clone());
-    chat.messages = stored.clone().into();
+    let (mut chat, rows) = load(&table, &approvals, key).await.map_err(unavailable)?;
     let continued = match chat.apply_request(&request, PostedHistory::Keep) {
         RequestEffect::NewResponse if request.continued_message().is_none() => None,
-        RequestEffect::Continues(id) => chat.messages.position(&id),
+        RequestEffect::Continues(id) => chat.message(&id).cloned(),
+        // It was stored before, and not answered: the ledger or the server had failed.
+        RequestEffect::NotAnswered if chat.awaits_answer_to(&request) => None,
         RequestEffect::Refused(conflict) => return Err(conflicts(&conflict.to_string())),
-        // A repetition, or a message that the client has invented.
+        // It was answered before, or its message is one that the client has invented.
         _ => return Err(conflicts("reload the page: it does not hold the current chat")),
     };
 
     // 2. Write the rows that changed, if the chat still has this version.
-    let messages: Vec<UiMessage> = chat.messages.iter().cloned().collect();
-    let kept = stored.iter().zip(&messages).take_while(|(stored, new)| stored == new).count();
-    let saved = table.replace(key.clone(), version, kept, messages[kept..].to_vec()).await;
-    let version = saved.map_err(unavailable)?;
-    let version = version.ok_or_else(|| conflicts("another request has changed the chat"))?;
+    let rows = save(&table, rows, &chat).await.map_err(unavailable)?;
+    let rows = rows.ok_or_else(|| conflicts("another request has changed the chat"))?;
 
     // 3. Run what the user approved: from now on, even if the client disconnects before it reads.
     let running = approvals.run(&user, &request, |call, _| agent::delete_file(call)).await;
@@ -122,21 +128,22 @@ async fn chat<T: MessageTable>(
     })?;
 
     // 4. Answer. A response that continues a message adds to the stored one, and not to the posted one.
-    let events = agent::respond(approvals, key.clone(), messages.clone(), running);
+    let events = agent::respond(approvals.clone(), chat.clone(), running);
     let mut response = UiMessageStream::reply(&request, events);
-    let mut after = Vec::new();
-    if let Some(place) = continued {
-        response = response.continuing(messages[place].clone());
-        after.extend_from_slice(&messages[place + 1..]);
+    if let Some(stored) = continued {
+        response = response.continuing(stored);
     }
 
-    // 5. Store the answer, if the chat has not changed meanwhile.
-    let (place, runtime) = (continued.unwrap_or(messages.len()), Handle::current());
+    // 5. Store the answer, and the outcomes as the ledger has them, if the chat has not changed meanwhile.
+    let runtime = Handle::current();
     Ok(response.on_finish(move |end| {
         let Some(message) = end.message.and_then(FinishedMessage::whole) else { return };
-        let messages = [vec![message], after].concat();
         runtime.spawn(async move {
-            match table.replace(key, version, place, messages).await {
+            chat.upsert_response(message);
+            if let Err(error) = chat.record_outcomes(&approvals).await {
+                tracing::warn!(%error, "the next request stores the outcomes of the calls");
+            }
+            match save(&table, rows, &chat).await {
                 Ok(Some(_)) => {}
                 Ok(None) => tracing::warn!("an answer is not stored: its chat has changed"),
                 Err(error) => tracing::error!(error, "an answer is not stored"),
@@ -147,20 +154,46 @@ async fn chat<T: MessageTable>(
 
 /// Returns the stored messages, for a page that is opened again.
 async fn history<T: MessageTable>(
-    State((table, _)): State<(T, Approvals)>,
+    State((table, approvals)): State<(T, Approvals)>,
     user: Principal,
     Path(id): Path<String>,
-) -> Result<Json<BTreeMap<&'static str, Vec<UiMessage>>>, Rejection> {
+) -> Result<Json<BTreeMap<&'static str, Messages>>, Rejection> {
     let key = ChatKey { user, chat: id.into() };
-    let (messages, _) = table.load(key).await.map_err(unavailable)?;
-    Ok(Json(BTreeMap::from([("messages", messages)])))
+    let (chat, _) = load(&table, &approvals, key).await.map_err(unavailable)?;
+    Ok(Json(BTreeMap::from([("messages", chat.messages)])))
 }
 
-fn conflicts(text: &str) -> Rejection {
-    (StatusCode::CONFLICT, text.to_owned())
+/// What the table holds of a chat.
+struct Rows {
+    key: ChatKey,
+    version: i64,
+    messages: Messages,
 }
 
-fn unavailable(error: BoxError) -> Rejection {
-    tracing::error!(error, "the database fails");
-    (StatusCode::SERVICE_UNAVAILABLE, "the chat cannot be reached; try again later".to_owned())
+/// Loads a chat. It has the outcomes that the ledger knows and the rows do not: a call runs to its end also
+/// when its reader leaves.
+async fn load<T: MessageTable>(
+    table: &T,
+    approvals: &Approvals,
+    key: ChatKey,
+) -> Result<(Chat, Rows), BoxError> {
+    let (messages, version) = table.load(key.clone()).await?;
+    let mut chat = Chat::new(key.chat.clone(), key.user.clone());
+    chat.messages = messages.into();
+    let rows = Rows { key, version, messages: chat.messages.clone() };
+    chat.record_outcomes(approvals).await?;
+    Ok((chat, rows))
+}
+
+/// Writes what differs from the rows. Returns `None` if another request has changed them.
+async fn save<T: MessageTable>(
+    table: &T,
+    rows: Rows,
+    chat: &Chat,
+) -> Result<Option<Rows>, BoxError> {
+    let both = rows.messages.iter().zip(&chat.messages);
+    let kept = both.take_while(|(row, message)| row == message).count();
+    let changed = chat.messages.iter().skip(kept).cloned().collect();
+    let version = table.replace(rows.key.clone(), rows.version, kept, changed).await?;
+    Ok(version.map(|version| Rows { version, messages: chat.messages.clone(), ..rows }))
 }
