@@ -89,7 +89,8 @@ impl ToolList {
     /// let tools = ToolList::new()
     ///     .tool("transfer", "Transfers money.", &Json::no_schema())
     ///     .editable("transfer", EditableInput::Fields(vec!["amount".into()]), |input| {
-    ///         let input: ChangedInput<Transfer> = input.decode().map_err(|error| error.to_string())?;
+    ///         let input: ChangedInput<Transfer> =
+    ///             input.decode().map_err(|_| "amount: must be a whole number".to_owned())?;
     ///         match input.changed.amount <= input.original.amount {
     ///             true => Ok(()),
     ///             false => Err("amount: may be lowered, not raised".to_owned()),

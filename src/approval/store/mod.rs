@@ -43,9 +43,9 @@ use crate::boxed::{BoxError, BoxFuture};
 ///
 /// [`InMemoryLedger`] implements it for one process, `RedisStore` (package
 /// `ui-message-stream-redis`) and `PostgresStore` (`ui-message-stream-postgres`) for several
-/// servers. For another database, implement these four functions and test them with
-/// `conformance::check` (feature `testing`). Pass the store to
-/// [`Approvals::with_ledger`](crate::approval::Approvals::with_ledger):
+/// servers. For another database, for example the one of the host's own tables, implement these four functions
+/// after the source of [`InMemoryLedger`], which is the model, and test them with `conformance::check` (feature
+/// `testing`). Pass the store to [`Approvals::with_ledger`](crate::approval::Approvals::with_ledger):
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -80,7 +80,8 @@ use crate::boxed::{BoxError, BoxFuture};
 /// - Formats: a record that a newer version of this crate wrote is an error and not a missing record.
 ///   [`read_record`] reads records by this rule.
 /// - Retention: a record, claimed or not, is kept for at least [`RECORD_RETENTION`] after its
-///   `expires_at`.
+///   `expires_at`. A time that [never comes](UnixMillis::is_never) may be above `i64::MAX`: a column of
+///   signed numbers holds `i64::MAX` in its place, and the record itself the exact time.
 ///
 /// # What a store may rely on
 /// The [bucket](RecordId::bucket) of an id is that of the requester of its record: a store of several nodes
@@ -141,6 +142,9 @@ pub trait LedgerStore: Send + Sync + fmt::Debug + 'static {
 
     /// Replaces a record if its revision is still `revision`. Returns `false` if the record has
     /// another revision or does not exist.
+    ///
+    /// `revision` may be any `u64`: for one that a column of the database cannot hold, the result is
+    /// `Ok(false)` too.
     ///
     /// What decides [which lists can have it](RecordList::places_of) never changes: the requester, the chat,
     /// the tool, the audience, and whether there is a [delivery](ApprovalRecord::delivery).
