@@ -10,6 +10,7 @@ use test_support::ledger_double::{Fault, LedgerDouble, Operation, RemoteLedger};
 use test_support::requests::ada;
 use ui_message_stream::Json;
 use ui_message_stream::approval::ApprovalLimits;
+use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::store::{InMemoryLedger, update};
 use ui_message_stream::approval::{
     ApprovalDecision, AuditEvent, AuditEventKind, CallToApprove, ClaimResult, DeferredOutcome,

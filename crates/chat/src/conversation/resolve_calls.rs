@@ -91,10 +91,12 @@ impl Chat {
     pub fn upsert_response(&mut self, mut message: UiMessage) {
         let stored = self.message(&message.id).into_iter().flat_map(|stored| &stored.parts);
         for (part, stored) in message.parts.iter_mut().zip(stored) {
-            if stored.as_tool().is_some_and(|call| {
-                call.provider_executed != Some(true)
-                    && (call.is_settled() || call.approval_id().is_some())
-            }) {
+            let is_kept = |(stored, sent): (&ToolPart, &ToolPart)| {
+                stored.tool_call_id == sent.tool_call_id
+                    && stored.provider_executed != Some(true)
+                    && (stored.is_settled() || stored.approval_id().is_some())
+            };
+            if stored.as_tool().zip(part.as_tool()).is_some_and(is_kept) {
                 part.clone_from(stored);
             }
         }
