@@ -205,7 +205,11 @@ fn received(push: PushInfo, ending: &mut HashSet<Vec<u8>>) -> Received {
             }
             _ => Received::Other,
         },
-        PushKind::Disconnection => Received::NodeLost,
+        PushKind::Disconnection => {
+            // The confirmations of the node are lost.
+            ending.clear();
+            Received::NodeLost
+        }
         _ => Received::Other,
     }
 }

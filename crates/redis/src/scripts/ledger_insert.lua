@@ -32,6 +32,7 @@ end
 if existing == count then return reply(0, 0, '') end
 local mark = redis.call('GET', MARK)
 if mark and mark ~= ARGV[1] then return reply(0, 0, mark) end
+for _, record in ipairs(records) do refuse_late(cjson.decode(record.elsewhere)) end
 tell_time(CLOCK)
 -- After all places with this time, because a dot follows the hyphen of a place.
 local unexpired = string.format('[%016.0f.', now)

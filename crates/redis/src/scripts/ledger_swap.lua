@@ -19,6 +19,7 @@ for list, place in pairs(cjson.decode(ARGV[8])) do
     if not has[list] or string.sub(has[list], 1, #place) ~= place then lacks[#lacks + 1] = list end
 end
 if #lacks > 0 then return {3, lacks} end
+refuse_late(new)
 redis.call('HSET', record, 'record', json, 'revision', revision, 'replaced', attempt, 'open', is_open)
 if kept[5] or next(has) then redis.call('HSET', record, 'elsewhere', cjson.encode(has)) end
 put_into_lists(record, {unpack(KEYS, 3)}, {unpack(ARGV, 10)}, forget_at)
