@@ -1,5 +1,6 @@
 //! [`PostgresError`]: why Postgres cannot be used, without what is stored.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::PoolError;
@@ -11,7 +12,7 @@ use ui_message_stream::approval::store::LedgerStoreError;
 ///
 /// The functions of the store traits return it as the source of their own errors. It holds no SQL
 /// and nothing that is stored.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostgresError {
     /// The text is not the URL of a Postgres.
@@ -30,7 +31,7 @@ pub enum PostgresError {
         addresses: String,
         /// Why there is no connection.
         #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
+        source: Arc<dyn std::error::Error + Send + Sync>,
     },
     /// The name of the schema is not one that this package takes.
     #[error(
@@ -59,7 +60,7 @@ pub enum PostgresError {
     /// Postgres is not reachable or does not allow writes, or the connection was lost. It is not known
     /// whether the operation took place.
     #[error("Postgres is not reachable or does not allow writes, or the connection was lost")]
-    Connection(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Connection(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// Postgres has refused the connection or the operation. An operation has changed nothing.
     #[error("{} (SQLSTATE {sqlstate})", reason(sqlstate))]
     Refused {
@@ -83,9 +84,9 @@ pub enum PostgresError {
 impl PostgresError {
     /// Adds to an error of opening the store where Postgres was expected.
     pub(crate) fn at(self, config: &Config) -> Self {
-        let source: Box<dyn std::error::Error + Send + Sync> = match self {
+        let source: Arc<dyn std::error::Error + Send + Sync> = match self {
             PostgresError::Connection(source) => source,
-            timeout @ PostgresError::Timeout(_) => timeout.into(),
+            timeout @ PostgresError::Timeout(_) => Arc::new(timeout),
             other => return other,
         };
         let addresses = config.get_hosts().iter().enumerate().map(|(at, host)| {
@@ -143,7 +144,7 @@ impl From<tokio_postgres::Error> for Failure {
         // The text of an error of the database may hold what is stored.
         Failure(match error.code() {
             Some(code) => PostgresError::Refused { sqlstate: code.code().to_owned() },
-            None => PostgresError::Connection(error.into()),
+            None => PostgresError::Connection(Arc::new(error)),
         })
     }
 }
@@ -152,7 +153,7 @@ impl From<PoolError> for Failure {
     fn from(error: PoolError) -> Self {
         match error {
             PoolError::Backend(error) => error.into(),
-            error => Failure(PostgresError::Connection(error.into())),
+            error => Failure(PostgresError::Connection(Arc::new(error))),
         }
     }
 }

@@ -73,10 +73,15 @@ impl Hints {
         }
     }
 
-    /// Handles a notification: the length of a log, whether it was deleted, the digest of its key, and that
-    /// of its owner if the list of the owner has changed.
+    /// Handles a notification, which names the logs that one transaction has changed.
     fn add(&self, notification: &str) {
-        let mut words = notification.split(' ');
+        notification.split(',').for_each(|hint| self.add_one(hint));
+    }
+
+    /// Handles what is told of a log: its length, whether it was deleted, the digest of its key, and that of its owner
+    /// if the list of the owner has changed.
+    fn add_one(&self, hint: &str) {
+        let mut words = hint.split(' ');
         let length = words.next().and_then(|word| word.parse().ok());
         let (is_deleted, digest) = (words.next() == Some("1"), words.next());
         let (Some(length), Some(digest)) = (length, digest) else { return };
@@ -152,13 +157,13 @@ async fn listen_once(hints: &Hints, config: &Config, channel: &str) -> DbResult<
     }
 }
 
-/// Returns the digest of the key of a log, as the function `publish_log` of the schema.
+/// Returns the digest of the key of a log, as the function `log_hint` of the schema.
 pub(crate) fn log_digest(key: &LogKey) -> String {
     let owner = owner_key(&key.owner);
     digest(&[owner.as_bytes(), b"\0", key.chat.as_bytes()].concat())
 }
 
-/// Returns the digest of an owner, as the function `publish_log` of the schema.
+/// Returns the digest of an owner, as the function `log_hint` of the schema.
 pub(crate) fn list_digest(owner: &Principal) -> String {
     digest(owner_key(owner).as_bytes())
 }

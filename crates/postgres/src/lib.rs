@@ -81,7 +81,7 @@ use self::hints::Hints;
 /// # When Postgres is not available
 /// Each step of an operation ends within five seconds, if necessary with an error. Most operations are
 /// one step, which is a statement or a transaction. An operation that several servers do at once to one
-/// approval may have more.
+/// approval may have more. An append to a log that another transaction has locked has two.
 ///
 /// The store connects again by itself, also if Postgres does not answer on a connection. An
 /// operation whose reply is lost is not repeated by the store: its caller repeats it, and the store
@@ -102,8 +102,8 @@ use self::hints::Hints;
 /// clock is set back by more, it was wrong before, and the store follows it.
 ///
 /// # Readers that wait
-/// One connection of each server listens on a channel that has the name of the schema. Each append
-/// to a log and each deletion of one is notified there. While this connection is away, readers look
+/// One connection of each server listens on a channel that has the name of the schema. Each transaction
+/// that appends to logs or deletes them is notified there. While this connection is away, readers look
 /// twice a second.
 ///
 /// # Formats
@@ -123,6 +123,10 @@ struct Inner {
     pool: Pool,
     #[cfg(feature = "chat")]
     hints: Arc<Hints>,
+    #[cfg(feature = "chat")]
+    appends: log_store::Batches<log_store::Columns>,
+    #[cfg(feature = "chat")]
+    reads: log_store::Batches<log_store::Read>,
     /// The latest time of the ledger that this process has seen.
     latest_time: AtomicI64,
     failures: FailureLog,

@@ -101,6 +101,10 @@ impl PostgresOptions {
             pool,
             #[cfg(feature = "chat")]
             hints,
+            #[cfg(feature = "chat")]
+            appends: Default::default(),
+            #[cfg(feature = "chat")]
+            reads: Default::default(),
             latest_time,
             failures,
             _tasks: tasks,
@@ -157,7 +161,7 @@ impl PostgresOptions {
         let pool = Pool::builder(Manager::from_config(config, NoTls, recycling))
             .max_size(self.max_connections)
             .build();
-        pool.map_err(|error| PostgresError::Connection(error.into()))
+        pool.map_err(|error| PostgresError::Connection(Arc::new(error)))
     }
 }
 

@@ -1,17 +1,20 @@
 //! Appends to a log.
 //!
-//! An append is one statement. One that begins a run or creates a log is a transaction, in which no other
-//! of the same owner counts runs and chats.
+//! An append is one call of a function in Postgres. Appends to several logs that are ready at the same moment are one call,
+//! unless they change lists. One that begins a run or creates a log is a transaction, in which no other of the same
+//! owner counts runs and chats.
 
+use bytes::Bytes;
 use deadpool_postgres::{Client, Transaction};
 use tokio::time::Instant;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use ui_message_stream_chat::store::{
-    AppendLog, AppendResult, EntryKind, Epoch, Expected, LiveRunChange,
+    AppendLog, AppendResult, EntryKind, Epoch, Expected, LiveRunChange, LogHead,
 };
 
-use super::{CONTROL, FRAME, NOTE, columns, head, head_columns, this_log};
+use super::batches::{Batched, Batches, in_order};
+use super::{CONTROL, FRAME, NOTE, columns, head, head_columns};
 use crate::error::{DbResult, PostgresError};
 use crate::{
     OPERATION_TIMEOUT, PostgresStore, column, give_back, millis, number, stored, until_time,
@@ -27,8 +30,17 @@ impl PostgresStore {
             return self.logged(self.append_as_only_one(append).await);
         }
         let columns = Columns::new(&append);
-        let rows = self.query(APPEND, &columns.values(&columns.expected, &None)).await?;
-        appended(rows.first(), &append).map(|result| result.unwrap_or(AppendResult::Conflict))
+        // These change no row that those of other logs change, or wait for.
+        let may_be_together = !append.changes_list() && !append.only_lost && !append.is_for_sink;
+        if may_be_together && let Some(head) = self.execute_in_batch(columns.clone()).await? {
+            return Ok(appended(head, &append));
+        }
+        // Alone it waits for another transaction that has locked the log.
+        let (is_alone, columns) = (false, [columns]);
+        let values = values(&is_alone, &columns);
+        let rows = self.query(APPEND, &references(&values)).await?;
+        let head = rows.first().map(head).transpose()?;
+        Ok(head.map_or(AppendResult::Conflict, |head| appended(head, &append)))
     }
 
     /// Appends in a transaction, while no other one of this owner begins a run or creates a log.
@@ -45,8 +57,30 @@ impl PostgresStore {
     }
 }
 
+impl Batched for Columns {
+    type Reply = LogHead;
+
+    fn batches(store: &PostgresStore) -> &Batches<Self> {
+        &store.inner.appends
+    }
+
+    fn bytes(&self) -> usize {
+        self.bodies.iter().map(Bytes::len).sum()
+    }
+
+    async fn execute(
+        store: &PostgresStore,
+        batch: &[Self],
+    ) -> Result<Vec<Option<LogHead>>, PostgresError> {
+        let skips_locked = true;
+        let values = values(&skips_locked, batch);
+        let rows = store.query(APPEND, &references(&values)).await?;
+        in_order(&rows, batch.len(), head)
+    }
+}
+
 async fn append_with(client: &mut Client, append: AppendLog<'_>) -> DbResult<AppendResult> {
-    let columns = Columns::new(&append);
+    let mut columns = Columns::new(&append);
     let transaction = client.transaction().await?;
     query(&transaction, LOCK_OWNER, &[&columns.owner]).await?;
     let result = loop {
@@ -61,17 +95,16 @@ async fn append_with(client: &mut Client, append: AppendLog<'_>) -> DbResult<App
                 break AppendResult::TooManyRuns;
             }
         }
-        let mut expected = columns.expected;
         if let Expected::NoLog(_) = append.expected {
             query(&transaction, DELETE_EXPIRED, &[&columns.owner, &columns.id]).await?;
-            query(&transaction, CREATE, &[&columns.owner, &columns.id, &expected.epoch]).await?;
-            expected.position = Some(0);
+            query(&transaction, CREATE, &[&columns.owner, &columns.id, &columns.epoch]).await?;
+            columns.position = Some(0);
         }
-        let is_live = Some(state.is_live);
-        let values = columns.values(&expected, &is_live);
-        let rows = query(&transaction, APPEND, &values).await?;
-        if let Some(result) = appended(rows.first(), &append)? {
-            break result;
+        columns.is_live = Some(state.is_live);
+        let (skips_locked, batch) = (false, std::slice::from_ref(&columns));
+        let values = values(&skips_locked, batch);
+        if let Some(row) = query(&transaction, APPEND, &references(&values)).await?.first() {
+            break appended(head(row)?, &append);
         }
         // Otherwise the log was changed between the statements.
     };
@@ -92,15 +125,9 @@ async fn query(
     Ok(transaction.query(&prepared, values).await?)
 }
 
-fn appended(
-    row: Option<&Row>,
-    append: &AppendLog<'_>,
-) -> Result<Option<AppendResult>, PostgresError> {
-    let head = row.map(head).transpose()?;
-    Ok(head.map(|head| {
-        let first = head.length.saturating_sub(append.entries.len() as u64);
-        AppendResult::Appended { first, head }
-    }))
+fn appended(head: LogHead, append: &AppendLog<'_>) -> AppendResult {
+    let first = head.length.saturating_sub(append.entries.len() as u64);
+    AppendResult::Appended { first, head }
 }
 
 /// What the limits and the expected log are compared with.
@@ -116,7 +143,7 @@ struct State {
 }
 
 impl State {
-    async fn read(transaction: &Transaction<'_>, columns: &Columns<'_>) -> DbResult<State> {
+    async fn read(transaction: &Transaction<'_>, columns: &Columns) -> DbResult<State> {
         let rows = query(transaction, STATE, &[&columns.owner, &columns.id]).await?;
         let row = rows.first().ok_or(PostgresError::Unreadable("log"))?;
         let log = match column::<Option<i64>>(row, 0)? {
@@ -153,42 +180,39 @@ impl State {
     }
 }
 
-/// An append as the statement takes it.
-struct Columns<'a> {
+/// An append as the function takes it.
+#[derive(Debug, Clone)]
+pub(crate) struct Columns {
     owner: String,
-    id: &'a [u8],
-    expected: ExpectedColumns,
+    id: Vec<u8>,
+    epoch: i64,
+    control: Option<i64>,
+    position: Option<i64>,
+    /// A run must be live, or none.
+    is_live: Option<bool>,
+    only_lost: bool,
     kinds: Vec<i16>,
-    bodies: Vec<&'a [u8]>,
+    bodies: Vec<Bytes>,
     controls: i64,
     lease: Option<i64>,
-    only_lost: bool,
     /// 0 nothing, 1 the live run ends, 2 a run begins, 3 a run resumes the live one.
     change: i16,
-    run: Option<&'a [u8]>,
-    title: Option<&'a [u8]>,
+    run: Option<Vec<u8>>,
+    title: Option<Vec<u8>>,
     has_questions: Option<bool>,
     keep_for: Option<i64>,
     is_for_sink: bool,
     changes_list: bool,
 }
 
-#[derive(Clone, Copy)]
-struct ExpectedColumns {
-    epoch: i64,
-    control: Option<i64>,
-    position: Option<i64>,
-}
-
-impl<'a> Columns<'a> {
-    fn new(append: &AppendLog<'a>) -> Self {
+impl Columns {
+    fn new(append: &AppendLog<'_>) -> Self {
         let (owner, id) = columns(append.key);
         let kind = |kind| match kind {
             EntryKind::Frame => FRAME,
             EntryKind::Note => NOTE,
             EntryKind::Control => CONTROL,
         };
-        let kinds: Vec<i16> = append.entries.iter().map(|entry| kind(entry.kind)).collect();
         let (epoch, control, position) = match append.expected {
             Expected::NoLog(epoch) => (epoch, None, None),
             Expected::Control { epoch, control } => (epoch, Some(stored(control)), None),
@@ -202,16 +226,19 @@ impl<'a> Columns<'a> {
         };
         Columns {
             owner,
-            id,
-            expected: ExpectedColumns { epoch: stored(epoch.0), control, position },
-            kinds,
-            bodies: append.entries.iter().map(|entry| &*entry.bytes).collect(),
+            id: id.to_vec(),
+            epoch: stored(epoch.0),
+            control,
+            position,
+            is_live: None,
+            only_lost: append.only_lost,
+            kinds: append.entries.iter().map(|entry| kind(entry.kind)).collect(),
+            bodies: append.entries.iter().map(|entry| entry.bytes.clone()).collect(),
             controls: stored(append.controls()),
             lease: append.lease.map(millis),
-            only_lost: append.only_lost,
             change,
-            run: append.live_run.new_run().map(|run| run.as_bytes()),
-            title: append.listed.map(|listed| listed.title.as_bytes()),
+            run: append.live_run.new_run().map(|run| run.as_bytes().to_vec()),
+            title: append.listed.map(|listed| listed.title.as_bytes().to_vec()),
             has_questions: append.listed.map(|listed| listed.has_questions),
             keep_for: append.keep_for.map(millis),
             is_for_sink: append.is_for_sink,
@@ -219,72 +246,63 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// Returns the values of [`APPEND`]. With `is_live` a run must be live, or none.
-    fn values<'v>(
-        &'v self,
-        expected: &'v ExpectedColumns,
-        is_live: &'v Option<bool>,
-    ) -> [&'v (dyn ToSql + Sync); 18] {
-        [
-            &self.owner,
-            &self.id,
-            &expected.epoch,
-            &expected.control,
-            &expected.position,
-            is_live,
-            &self.kinds,
-            &self.bodies,
-            &self.controls,
-            &self.lease,
-            &self.only_lost,
-            &self.change,
-            &self.run,
-            &self.title,
-            &self.has_questions,
-            &self.keep_for,
-            &self.is_for_sink,
-            &self.changes_list,
-        ]
+    fn entries(&self) -> i32 {
+        self.kinds.len().try_into().unwrap_or(i32::MAX)
     }
 }
 
-/// Returns the head, or no row if the log is not the expected one.
+type Value<'v> = Box<dyn ToSql + Sync + Send + 'v>;
+
+/// Returns the values of [`APPEND`]: an array of each column.
+fn values<'v>(skips_locked: &'v bool, appends: &'v [Columns]) -> Vec<Value<'v>> {
+    fn each<'v, T>(appends: &'v [Columns], column: impl FnMut(&'v Columns) -> T) -> Value<'v>
+    where
+        T: ToSql + Sync + Send + 'v,
+    {
+        Box::new(appends.iter().map(column).collect::<Vec<T>>())
+    }
+    let mut last_entry = 0;
+    let kinds: Vec<i16> = appends.iter().flat_map(|it| it.kinds.iter().copied()).collect();
+    let bodies: Vec<&[u8]> =
+        appends.iter().flat_map(|it| it.bodies.iter().map(|body| &**body)).collect();
+    vec![
+        Box::new(skips_locked),
+        each(appends, |it| &*it.owner),
+        each(appends, |it| &*it.id),
+        each(appends, |it| it.epoch),
+        each(appends, |it| it.control),
+        each(appends, |it| it.position),
+        each(appends, |it| it.is_live),
+        each(appends, |it| it.only_lost),
+        each(appends, Columns::entries),
+        each(appends, |it| it.controls),
+        each(appends, |it| {
+            last_entry += it.entries();
+            last_entry
+        }),
+        each(appends, |it| it.lease),
+        each(appends, |it| it.change),
+        each(appends, |it| it.run.as_deref()),
+        each(appends, |it| it.title.as_deref()),
+        each(appends, |it| it.has_questions),
+        each(appends, |it| it.keep_for),
+        each(appends, |it| it.is_for_sink),
+        each(appends, |it| it.changes_list),
+        Box::new(kinds),
+        Box::new(bodies),
+    ]
+}
+
+fn references<'v>(values: &'v [Value<'_>]) -> Vec<&'v (dyn ToSql + Sync)> {
+    values.iter().map(|value| &**value as &(dyn ToSql + Sync)).collect()
+}
+
+/// Returns the heads of the logs that are the expected ones, each with the number of its append, from 1.
 const APPEND: &str = concat!(
-    "WITH changed AS (UPDATE logs SET length = length + cardinality($7::SMALLINT[]), \
-        control = control + $9::BIGINT, \
-        ended_begin = CASE WHEN $12::SMALLINT IN (1, 2) AND live_run IS NOT NULL \
-            THEN run_begin WHEN $12 = 1 THEN length END, \
-        live_run = CASE $12 WHEN 0 THEN live_run ELSE $13::BYTEA END, \
-        run_begin = CASE WHEN $12 = 2 OR $12 = 3 AND live_run IS NULL THEN length ELSE run_begin END, \
-        lease = coalesce($10::BIGINT, CASE WHEN $12 < 2 THEN lease ELSE 0 END), \
-        renewed_at = CASE WHEN $10 IS NULL AND $12 < 2 THEN renewed_at ELSE now_ms() END, \
-        read_at = CASE WHEN $12 < 2 THEN read_at ELSE now_ms() END, \
-        has_to_end = has_to_end AND $12 = 0, \
-        title = CASE WHEN is_renamed THEN title ELSE coalesce($14::BYTEA, title) END, \
-        has_questions = coalesce($15::BOOLEAN, has_questions), \
-        updated_at = CASE WHEN $9 = 0 THEN updated_at ELSE \
-            now_not_before((SELECT max(updated_at) FROM logs WHERE owner = $1)) END, \
-        expires_at = CASE WHEN $9 = 0 THEN expires_at ELSE now_ms() + $16::BIGINT END \
-    WHERE ",
-    this_log!(),
-    " AND epoch = $3::BIGINT AND ($4::BIGINT IS NULL OR control = $4) \
-        AND ($5::BIGINT IS NULL OR length = $5) \
-        AND ($6::BOOLEAN IS NULL OR (live_run IS NOT NULL) = $6) \
-        AND (NOT $11::BOOLEAN OR live_run IS NOT NULL AND NOT is_leased(renewed_at, lease)) \
-    RETURNING *), \
-    written AS (INSERT INTO log_entries (log, position, kind, body) \
-        SELECT key, length - cardinality($7) + entry.number - 1, entry.kind, entry.body \
-        FROM changed, unnest($7, $8::BYTEA[]) WITH ORDINALITY AS entry (kind, body, number)), \
-    ended AS (INSERT INTO log_ended_runs (log, begin, ended_at) \
-        SELECT key, ended_begin, now_ms() FROM changed WHERE ended_begin IS NOT NULL), \
-    delivery AS (INSERT INTO log_deliveries (owner, id, epoch, position, due_at) \
-        SELECT owner, id, epoch, length, now_ms() FROM changed WHERE $17::BOOLEAN \
-        ON CONFLICT (owner, id) DO UPDATE SET epoch = excluded.epoch, \
-            position = excluded.position, due_at = excluded.due_at) \
-    SELECT ",
+    "SELECT ",
     head_columns!(),
-    ", CASE WHEN cardinality($7) > 0 OR $18::BOOLEAN \
-        THEN publish_log(owner, id, length, FALSE, $18) END FROM changed"
+    ", number FROM append_to_logs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, \
+        $17, $18, $19, $20, $21)"
 );
 const LOCK_OWNER: &str =
     "SELECT pg_advisory_xact_lock(hashtextextended($1, hashtext(current_schema() || ' logs')))";

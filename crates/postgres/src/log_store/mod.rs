@@ -2,10 +2,13 @@
 //! a snapshot.
 //!
 //! Each function is one statement, but for an append that begins a run or creates a log, and for the
-//! deletion of a user. A head and what belongs to it are read by one statement, so at one moment.
+//! deletion of a user. Appends of frames to several logs, and reads of several logs, share a statement. A head and what
+//! belongs to it are read by one statement, so at one moment.
 
 mod append;
+mod batches;
 mod deliveries;
+mod read;
 mod sweep;
 
 use std::time::Duration;
@@ -27,6 +30,9 @@ use crate::hints::{list_digest, log_digest};
 use crate::sweep::is_too_slow;
 use crate::{PostgresStore, column, number, owner_key, stored, time_since};
 
+pub(crate) use self::append::Columns;
+pub(crate) use self::batches::Batches;
+pub(crate) use self::read::Read;
 pub(crate) use self::sweep::sweep;
 
 impl From<PostgresError> for ChatStoreError {
@@ -66,16 +72,7 @@ impl LogStore for PostgresStore {
         &'a self,
         read: ReadLogEntries<'a>,
     ) -> BoxFuture<'a, Result<Option<LogPage>, ChatStoreError>> {
-        Box::pin(async move {
-            let ((owner, id), epoch) = (columns(read.key), stored(read.epoch.0));
-            let (position, max_bytes) = (stored(read.position), stored(read.max_bytes as u64));
-            let rows = self
-                .query(READ, &[&owner, &id, &epoch, &position, &max_bytes, &read.is_reader])
-                .await?;
-            let Some(row) = rows.first() else { return Ok(None) };
-            let entries = entries(row, HEAD_COLUMNS)?;
-            Ok(Some(LogPage { head: head(row)?, entries }))
-        })
+        Box::pin(async move { Ok(self.read_log(read).await?) })
     }
 
     fn append<'a>(
@@ -279,17 +276,11 @@ fn entries(row: &Row, at: usize) -> Result<Vec<StoredEntry>, PostgresError> {
     entries.collect()
 }
 
-/// The columns that [`head`] reads. `$unread` is the time since a client read the live run.
+/// The columns that [`head`] reads.
 macro_rules! head_columns {
     () => {
-        head_columns!("now_ms() - read_at")
-    };
-    ($unread:literal) => {
-        concat!(
-            "epoch, length, control, live_run, NOT is_leased(renewed_at, lease), ",
-            $unread,
-            ", has_to_end"
-        )
+        "epoch, length, control, live_run, NOT is_leased(renewed_at, lease), now_ms() - read_at, \
+            has_to_end"
     };
 }
 
@@ -300,7 +291,7 @@ macro_rules! this_log {
     };
 }
 
-use {head_columns, this_log};
+use head_columns;
 
 macro_rules! load {
     ($kinds:literal) => {
@@ -324,25 +315,6 @@ macro_rules! load {
 
 const LOAD: &str = load!("TRUE");
 const LOAD_WITHOUT_FRAMES: &str = load!("kind <> 0");
-
-/// Notes the reader once a second, and reads the entries from `$4` on: at least one, and at most 1024. The
-/// condition on their positions bounds the rows that are visited, which a `LIMIT` does only in some plans.
-const READ: &str = concat!(
-    "WITH noted AS (UPDATE logs SET read_at = now_ms() WHERE ",
-    this_log!(),
-    " AND $6::BOOLEAN AND epoch = $3 AND live_run IS NOT NULL AND $4 BETWEEN first AND length \
-        AND now_ms() - read_at NOT BETWEEN 0 AND 999) SELECT ",
-    head_columns!("CASE WHEN $6 THEN 0 ELSE now_ms() - read_at END"),
-    ", kinds, bodies FROM logs LEFT JOIN LATERAL (\
-        SELECT array_agg(kind ORDER BY position) AS kinds, \
-            array_agg(body ORDER BY position) AS bodies \
-        FROM (SELECT *, sum(octet_length(body)) OVER (ORDER BY position) AS bytes \
-            FROM log_entries WHERE log = key AND position >= $4 \
-                AND position < least($4, length) + 1024) AS counted \
-        WHERE bytes <= $5::BIGINT OR position = $4) AS page ON TRUE WHERE ",
-    this_log!(),
-    " AND epoch = $3 AND $4::BIGINT BETWEEN first AND length"
-);
 
 /// Reads the messages from `$5` on: at least one, and at most 1024.
 const MESSAGES: &str = concat!(

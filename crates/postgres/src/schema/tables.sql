@@ -18,13 +18,16 @@ CREATE FUNCTION now_not_before(stored BIGINT) RETURNS BIGINT LANGUAGE SQL AS
 CREATE FUNCTION is_leased(renewed_at BIGINT, lease BIGINT) RETURNS BOOLEAN LANGUAGE SQL AS
     'SELECT now_ms() - renewed_at BETWEEN -60000 AND lease - 1';
 
--- Tells all servers how many entries a log has, or that it was deleted, and whether the list of its owner has changed.
--- The digests are those of hints.rs.
-CREATE FUNCTION publish_log(owner TEXT, id BYTEA, length BIGINT, is_deleted BOOLEAN, is_listed BOOLEAN) RETURNS VOID
+-- What all servers are told of a log: how many entries it has, or that it was deleted, and whether the list of its owner
+-- has changed. The digests are those of hints.rs.
+CREATE FUNCTION log_hint(owner TEXT, id BYTEA, length BIGINT, is_deleted BOOLEAN, is_listed BOOLEAN) RETURNS TEXT
     LANGUAGE SQL AS
-    'SELECT pg_notify(current_schema(), concat_ws('' '', length, is_deleted::INT,
+    'SELECT concat_ws('' '', length, is_deleted::INT,
         encode(sha256(convert_to(owner, ''UTF8'') || ''\x00''::BYTEA || id), ''hex''),
-        CASE WHEN is_listed THEN encode(sha256(convert_to(owner, ''UTF8'')), ''hex'') END))';
+        CASE WHEN is_listed THEN encode(sha256(convert_to(owner, ''UTF8'')), ''hex'') END)';
+
+CREATE FUNCTION publish_log(owner TEXT, id BYTEA, length BIGINT, is_deleted BOOLEAN, is_listed BOOLEAN) RETURNS VOID
+    LANGUAGE SQL AS 'SELECT pg_notify(current_schema(), log_hint(owner, id, length, is_deleted, is_listed))';
 
 -- One row: the time of the last write of the ledger.
 CREATE TABLE ledger_clock (latest_time BIGINT NOT NULL);
@@ -125,6 +128,105 @@ CREATE FUNCTION log_is_deleted() RETURNS TRIGGER LANGUAGE plpgsql AS
         RETURN NULL;
     END';
 CREATE TRIGGER log_is_deleted AFTER DELETE ON logs FOR EACH ROW EXECUTE FUNCTION log_is_deleted();
+
+-- Appends entries to logs that exist, sets their leases and changes their heads, each if its log is the expected one.
+-- Returns the heads of these logs, each with the number of its append, from 1. The entries of an append are the `entry_counts`
+-- ones up to its last one. With `skips_locked`, a log that another transaction has locked is left out, so that no append
+-- waits for that of another log, and two calls never for each other. One notification names all logs: it has at most 8000
+-- bytes.
+--
+-- Without statistics, as on a new database, Postgres would read whole tables, and would plan most calls again.
+CREATE FUNCTION append_to_logs(skips_locked BOOLEAN, owners TEXT[], ids BYTEA[], epochs BIGINT[],
+        -- The expected numbers of control entries and of all entries, and whether a run must be live. NULL: any.
+        control_numbers BIGINT[], lengths BIGINT[], are_live BOOLEAN[],
+        -- Whether a run must be live whose lease has passed.
+        are_lost BOOLEAN[],
+        entry_counts INT[], control_counts BIGINT[], last_entries INT[], leases BIGINT[],
+        -- 0 nothing, 1 the live run ends, 2 a run begins, 3 a run resumes the live one.
+        changes SMALLINT[], runs BYTEA[], titles BYTEA[], have_questions BOOLEAN[], keep_times BIGINT[],
+        are_for_sink BOOLEAN[], are_listed BOOLEAN[], kinds SMALLINT[], bodies BYTEA[])
+    RETURNS TABLE (number BIGINT, epoch BIGINT, length BIGINT, control BIGINT, live_run BYTEA, renewed_at BIGINT, lease BIGINT,
+        read_at BIGINT, has_to_end BOOLEAN, published TEXT)
+    LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+        SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+    free BIGINT[];
+BEGIN
+    IF skips_locked THEN
+        free := ARRAY(SELECT number FROM unnest(owners, ids) WITH ORDINALITY AS ask (of_owner, of_id, number)
+            CROSS JOIN LATERAL (SELECT FROM logs WHERE owner = of_owner AND id = of_id
+                FOR NO KEY UPDATE SKIP LOCKED) AS locked);
+    END IF;
+    RETURN QUERY WITH changed AS (UPDATE logs SET length = length + entries,
+            control = control + controls,
+            ended_begin = CASE WHEN change IN (1, 2) AND live_run IS NOT NULL THEN run_begin WHEN change = 1 THEN length END,
+            live_run = CASE change WHEN 0 THEN live_run ELSE run END,
+            run_begin = CASE WHEN change = 2 OR change = 3 AND live_run IS NULL THEN length ELSE run_begin END,
+            lease = coalesce(new_lease, CASE WHEN change < 2 THEN lease ELSE 0 END),
+            renewed_at = CASE WHEN new_lease IS NULL AND change < 2 THEN renewed_at ELSE now_ms() END,
+            read_at = CASE WHEN change < 2 THEN read_at ELSE now_ms() END,
+            has_to_end = has_to_end AND change = 0,
+            title = CASE WHEN is_renamed THEN title ELSE coalesce(new_title, title) END,
+            has_questions = coalesce(new_questions, has_questions),
+            updated_at = CASE WHEN controls = 0 THEN updated_at ELSE
+                now_not_before((SELECT max(other.updated_at) FROM logs AS other WHERE other.owner = of_owner)) END,
+            expires_at = CASE WHEN controls = 0 THEN expires_at ELSE now_ms() + keep_for END
+        FROM unnest(owners, ids, epochs, control_numbers, lengths, are_live, are_lost, entry_counts, control_counts,
+                last_entries, leases, changes, runs, titles, have_questions, keep_times, are_for_sink, are_listed)
+            WITH ORDINALITY AS ask (of_owner, of_id, of_epoch, control_number, of_length, must_be_live, must_be_lost, entries,
+                controls, last_entry, new_lease, change, run, new_title, new_questions, keep_for, is_for_sink, is_listed, number)
+        WHERE (free IS NULL OR number = ANY (free))
+            AND owner = of_owner AND id = of_id AND (expires_at IS NULL OR expires_at > now_ms())
+            AND epoch = of_epoch AND (control_number IS NULL OR control = control_number)
+            AND (of_length IS NULL OR length = of_length)
+            AND (must_be_live IS NULL OR (live_run IS NOT NULL) = must_be_live)
+            AND (NOT must_be_lost OR live_run IS NOT NULL AND NOT is_leased(renewed_at, lease))
+        RETURNING key, owner, id, epoch, length, control, live_run, renewed_at, lease, read_at, has_to_end, ended_begin, number,
+            entries, last_entry, is_for_sink, is_listed),
+    written AS (INSERT INTO log_entries (log, position, kind, body)
+        SELECT key, length - entries + place - 1, kind, body FROM changed CROSS JOIN LATERAL
+            unnest(kinds[last_entry - entries + 1:last_entry], bodies[last_entry - entries + 1:last_entry]) WITH ORDINALITY
+                AS entry (kind, body, place)),
+    ended AS (INSERT INTO log_ended_runs (log, begin, ended_at)
+        SELECT key, ended_begin, now_ms() FROM changed WHERE ended_begin IS NOT NULL),
+    delivery AS (INSERT INTO log_deliveries (owner, id, epoch, position, due_at)
+        SELECT owner, id, epoch, length, now_ms() FROM changed WHERE is_for_sink
+        ON CONFLICT (owner, id) DO UPDATE SET epoch = excluded.epoch, position = excluded.position, due_at = excluded.due_at)
+    SELECT number, epoch, length, control, live_run, renewed_at, lease, read_at, has_to_end,
+        (SELECT pg_notify(current_schema(), string_agg(log_hint(owner, id, length, FALSE, is_listed), ','))::TEXT
+            FROM changed WHERE entries > 0 OR is_listed HAVING count(*) > 0)
+    FROM changed;
+END $$;
+
+-- Reads entries of several logs, each from a position on: at least one, and at most 1024. Returns the heads of the logs, each
+-- with the number of its read, from 1. Notes the readers of live runs, once a second. A log that another transaction has
+-- locked is noted by its next read. The condition on the positions bounds the rows that are visited, which a `LIMIT` does only
+-- in some plans. The settings are those of append_to_logs.
+CREATE FUNCTION read_logs(owners TEXT[], ids BYTEA[], epochs BIGINT[], positions BIGINT[], byte_limits BIGINT[],
+        are_readers BOOLEAN[])
+    RETURNS TABLE (number BIGINT, epoch BIGINT, length BIGINT, control BIGINT, live_run BYTEA, renewed_at BIGINT, lease BIGINT,
+        read_at BIGINT, has_to_end BOOLEAN, kinds SMALLINT[], bodies BYTEA[])
+    LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+        SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY WITH found AS MATERIALIZED (SELECT logs.*, ask.* FROM unnest(owners, ids, epochs, positions, byte_limits,
+            are_readers) WITH ORDINALITY AS ask (of_owner, of_id, of_epoch, of_position, byte_limit, is_reader, number)
+        JOIN logs ON owner = of_owner AND id = of_id AND (expires_at IS NULL OR expires_at > now_ms())
+            AND epoch = of_epoch AND of_position BETWEEN first AND length),
+    free AS MATERIALIZED (SELECT free.key FROM found CROSS JOIN LATERAL (SELECT key FROM logs WHERE logs.key = found.key
+            AND is_reader AND found.live_run IS NOT NULL AND now_ms() - logs.read_at NOT BETWEEN 0 AND 999
+            FOR NO KEY UPDATE SKIP LOCKED) AS free),
+    noted AS (UPDATE logs SET read_at = now_ms() FROM free WHERE logs.key = free.key AND live_run IS NOT NULL)
+    SELECT number, epoch, length, control, live_run, renewed_at, lease, CASE WHEN is_reader THEN now_ms() ELSE read_at END,
+        has_to_end, page.kinds, page.bodies
+    FROM found CROSS JOIN LATERAL (
+        SELECT array_agg(kind ORDER BY position) AS kinds, array_agg(body ORDER BY position) AS bodies
+        FROM (SELECT *, sum(octet_length(body)) OVER (ORDER BY position) AS bytes FROM log_entries
+            WHERE log = found.key AND position >= of_position AND position < least(of_position, length) + 1024) AS counted
+        WHERE bytes <= byte_limit OR position = of_position) AS page;
+END $$;
 
 CREATE TABLE approvals (
     id TEXT COLLATE "C" PRIMARY KEY,

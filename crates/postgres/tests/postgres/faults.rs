@@ -3,12 +3,14 @@
 
 use std::error::Error;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use test_support::contention::InsertOne;
 
 use chat_test_support::faulted_operations::{OPERATIONS, operate, operate_during_faults};
 use chat_test_support::store_requests::{
     EPOCH, append_at, appended, begin, control, create, end, frame, key, load, put, read_all,
 };
+use futures::future::join_all;
 use test_support::contention;
 use test_support::external_processes::fault_proxy::FaultProxy;
 use test_support::external_processes::number;
@@ -17,7 +19,7 @@ use test_support::{eventually, within_patience};
 use tokio_postgres::NoTls;
 use ui_message_stream::approval::store::{ApprovalUse, LedgerStore, ReplayGuard};
 use ui_message_stream::approval::{Principal, RecordId, UnixMillis};
-use ui_message_stream_chat::store::LogStore;
+use ui_message_stream_chat::store::{AppendResult, LogStore};
 use ui_message_stream_postgres::{PostgresError, PostgresOptions};
 
 use crate::database::Database;
@@ -68,10 +70,34 @@ async fn after_a_crash_postgres_has_all_confirmed_writes_and_the_store_connects_
     let record = contention::record(RecordId::from_bytes([1; 16]));
     assert!(store.insert(&record).await.unwrap());
 
+    // Frames are appended to several logs until an append fails.
+    let frames_of =
+        ["a", "b", "c", "d", "e", "f"].map(|chat| self::key(&Principal::new("ada"), chat));
+    for key in &frames_of {
+        begin(&store, key).await;
+    }
+    let appended_frames = AtomicUsize::new(0);
+    let appends = join_all(frames_of.iter().map(async |key| {
+        for position in 1.. {
+            let entries = [frame(&position.to_string())];
+            match store.append(append_at(key, position, &entries)).await {
+                Ok(AppendResult::Appended { .. }) => {
+                    appended_frames.fetch_add(1, Ordering::Relaxed);
+                }
+                _ => return position,
+            }
+        }
+        unreachable!("Postgres is killed")
+    }));
+
     // If one of its processes is killed, Postgres ends all others and recovers from its log.
     let checkpointer = checkpointer(&server).await.unwrap();
-    let kill = format!("kill -9 {checkpointer}");
-    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    let kill = async {
+        eventually(async || appended_frames.load(Ordering::Relaxed) > 100).await;
+        let kill = format!("kill -9 {checkpointer}");
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    };
+    let (confirmed, ()) = tokio::join!(appends, kill);
     let recovered = async {
         eventually(async || {
             self::checkpointer(&server).await.is_some_and(|pid| pid != checkpointer)
@@ -81,6 +107,13 @@ async fn after_a_crash_postgres_has_all_confirmed_writes_and_the_store_connects_
     };
     within_patience(recovered).await;
 
+    for (key, confirmed) in frames_of.iter().zip(confirmed) {
+        let entries = read_all(&store, key).await;
+        // The last append may have taken effect.
+        let length = entries.len() as u64;
+        assert!((confirmed..=confirmed + 1).contains(&length), "{confirmed}: {length}");
+        assert!((1..length).all(|at| entries[at as usize] == frame(&at.to_string())));
+    }
     let loaded = load(&store, &key).await.unwrap();
     assert_eq!((loaded.snapshot, loaded.entries), (stored.snapshot, stored.entries));
     assert_eq!(LedgerStore::load(&store, &[record.id]).await.unwrap().records.len(), 1);

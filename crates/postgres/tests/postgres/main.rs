@@ -1,6 +1,7 @@
 //! The stores in a real Postgres: the conformance suites, what is kept and for how long, schemas, readers
 //! that wait, two chat servers, and a Postgres that crashes or whose replies are lost.
 
+mod batches;
 mod chat_servers;
 mod clock;
 mod conformance;

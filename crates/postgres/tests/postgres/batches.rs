@@ -1,0 +1,223 @@
+//! Frames of several logs that are appended at the same moment are one transaction, and each append is compared and
+//! fails on its own.
+
+use std::future::poll_fn;
+
+use chat_test_support::store_requests::{
+    EPOCH, append_at, begin, control, end, frame, key, read_all,
+};
+use futures::StreamExt;
+use futures::future::join_all;
+use futures::stream::FuturesUnordered;
+use test_support::external_processes::fault_proxy::FaultProxy;
+use test_support::{eventually, within_patience};
+use tokio::sync::mpsc;
+use tokio_postgres::{AsyncMessage, Client, NoTls};
+use ui_message_stream::approval::Principal;
+use ui_message_stream_chat::store::{
+    AppendResult, ChatStoreError, LogKey, LogStore, ReadLogEntries,
+};
+use ui_message_stream_postgres::PostgresStore;
+
+use crate::database::Database;
+use crate::hints::listening;
+
+#[tokio::test]
+async fn frames_of_many_logs_at_once_are_few_transactions_with_one_notification_each() {
+    let Some(database) = Database::new() else { return };
+    let (store, reader) = (database.open().await, listening(&database).await);
+    let keys = begun(&store, 150).await;
+    let (_listener, mut notifications) = notifications(&database).await;
+    let changes = async || join_all(keys.iter().map(|key| reader.changed(key, 1))).await;
+    // The first wait for a log ends at once.
+    changes().await;
+    let appends = append_to_all(&store, &keys, 1);
+    let (_, appended) = tokio::join!(within_patience(changes()), appends);
+    assert!(appended.iter().all(is_appended), "{appended:?}");
+    assert_eq!(database.number(TRANSACTIONS).await, 3);
+
+    database.execute("SELECT pg_notify(current_schema(), 'end')").await;
+    let mut sizes = Vec::new();
+    while let Some(notification) = notifications.recv().await.filter(|it| it != "end") {
+        assert!(notification.len() < 6_000, "{}", notification.len());
+        sizes.push(notification.split(',').count());
+    }
+    sizes.sort_unstable();
+    assert_eq!(sizes, [22, 64, 64]);
+}
+
+#[tokio::test]
+async fn long_frames_of_several_logs_are_transactions_of_their_own() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open().await;
+    let keys = begun(&store, 3).await;
+    let entries = [frame(&"x".repeat(600 << 10))];
+    let append = async |key| store.append(append_at(key, 1, &entries)).await;
+    assert!(join_all(keys.iter().map(append)).await.iter().all(is_appended));
+    assert_eq!(database.number(TRANSACTIONS).await, 3);
+}
+
+#[tokio::test]
+async fn frames_that_are_refused_or_wait_for_another_transaction_keep_no_others() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open().await;
+    let keys = begun(&store, 10).await;
+    end(&store, &keys[0], 1).await;
+    assert!(store.delete(&keys[1], EPOCH, 1).await.unwrap());
+    let other = database.connect().await;
+    other.batch_execute(r"BEGIN; SELECT FROM logs WHERE id = '2' FOR UPDATE").await.unwrap();
+    let append = async |(number, key)| (number, append(&store, key, 1).await.unwrap());
+    let mut appends: FuturesUnordered<_> = keys.iter().enumerate().map(append).collect();
+    for _ in 0..9 {
+        let (number, result) = within_patience(appends.next()).await.unwrap();
+        match (number, &result) {
+            (0 | 1, AppendResult::Conflict) => {}
+            (3.., AppendResult::Appended { first: 1, head }) => assert_eq!(head.length, 2),
+            _ => panic!("{number}: {result:?}"),
+        }
+    }
+    other.batch_execute("COMMIT").await.unwrap();
+    let (number, result) = within_patience(appends.next()).await.unwrap();
+    assert!(number == 2 && is_appended(&Ok(result)));
+    // Those of the others are one.
+    assert_eq!(database.number(TRANSACTIONS).await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_stores_that_append_to_the_same_logs_in_opposite_orders_do_not_wait_for_each_other() {
+    let Some(database) = Database::new() else { return };
+    let stores = [database.open().await, database.open().await];
+    let mut keys = begun(&stores[0], 60).await;
+    for position in 1..=20 {
+        let forward = append_to_all(&stores[0], &keys, position);
+        let reversed: Vec<_> = keys.iter().rev().cloned().collect();
+        let (first, second) = tokio::join!(forward, append_to_all(&stores[1], &reversed, position));
+        for (key, (one, other)) in keys.iter().zip(first.iter().zip(second.iter().rev())) {
+            let conflict = [one, other].map(|it| matches!(it, Ok(AppendResult::Conflict)));
+            let appended = [one, other].map(is_appended);
+            assert!(appended[0] != appended[1] && conflict[0] != conflict[1], "{key:?}");
+        }
+        keys.rotate_left(7);
+    }
+    assert!(!database.server.log().contains("deadlock detected"));
+}
+
+#[tokio::test]
+async fn frames_whose_connection_postgres_has_ended_are_appended_once() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open().await;
+    let keys = begun(&store, 8).await;
+    let other = database.connect().await;
+    other.batch_execute("BEGIN; LOCK TABLE log_entries IN SHARE MODE").await.unwrap();
+    let waiting = "FROM pg_locks WHERE NOT granted AND relation = 'log_entries'::REGCLASS";
+    let count = format!("SELECT count(*) {waiting}");
+    let end = async {
+        eventually(async || database.number(&count).await == 1).await;
+        database.execute(&format!("SELECT pg_terminate_backend(pid) {waiting}")).await;
+        // One by one.
+        eventually(async || database.number(&count).await >= 7).await;
+        other.batch_execute("COMMIT").await.unwrap();
+    };
+    let (results, ()) = tokio::join!(append_to_all(&store, &keys, 1), end);
+    // The ended connection may have been used again before it was seen to be closed.
+    let appended = results.iter().filter(|it| is_appended(it)).count();
+    assert!(appended >= 7, "{results:?}");
+    for (key, result) in keys.iter().zip(&results) {
+        if !is_appended(result) {
+            let _ = append(&store, key, 1).await.unwrap();
+        }
+        assert_eq!(read_all(&store, key).await, [control("begin"), frame("1")]);
+    }
+}
+
+#[tokio::test]
+async fn frames_that_are_appended_together_and_whose_reply_is_lost_are_errors_and_appended_once() {
+    let Some(database) = Database::new() else { return };
+    let proxy = FaultProxy::before_postgres(database.server);
+    let store = database.options().open(&proxy.url).await.unwrap();
+    let keys = begun(&store, 10).await;
+    proxy.lose_replies(1);
+    let lost = append_to_all(&store, &keys, 1).await;
+    assert!(lost.iter().all(Result::is_err) && proxy.has_lost(), "{lost:?}");
+    let again = append_to_all(&store, &keys, 1).await;
+    assert!(again.iter().all(|it| matches!(it, Ok(AppendResult::Conflict))), "{again:?}");
+    for key in &keys {
+        assert_eq!(read_all(&store, key).await, [control("begin"), frame("1")]);
+    }
+}
+
+#[tokio::test]
+async fn reads_of_many_logs_at_once_are_one_statement_and_wait_for_no_other_transaction() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open_at(0).await;
+    let mut keys = begun(&store, 50).await;
+    assert!(append_to_all(&store, &keys, 1).await.iter().all(is_appended));
+    let other = database.connect().await;
+    other.batch_execute(r"BEGIN; SELECT FROM logs WHERE id = '2' FOR UPDATE").await.unwrap();
+    keys.push(key(&Principal::new("ada"), "unknown"));
+    let read_all = async |position: u64, is_reader| {
+        let reads = keys.iter().map(async |key| {
+            let read = ReadLogEntries { key, epoch: EPOCH, position, max_bytes: 10, is_reader };
+            store.read(read).await.unwrap()
+        });
+        within_patience(join_all(reads)).await
+    };
+    database.set_time(9).await;
+    let pages = read_all(1, true).await;
+    for page in &pages[..50] {
+        let page = page.as_ref().unwrap();
+        assert_eq!((page.head.length, &*page.entries), (2, &[frame("1")][..]));
+    }
+    assert!(pages[50].is_none());
+    other.batch_execute("COMMIT").await.unwrap();
+    // The readers were noted, but for the one of the log that was locked.
+    let noted = "FROM logs WHERE read_at > (SELECT min(read_at) FROM logs)";
+    assert_eq!(database.number(&format!("SELECT count(*) {noted}")).await, 49);
+    assert_eq!(database.number(&format!("SELECT count(DISTINCT xmin::TEXT) {noted}")).await, 1);
+    assert!(read_all(3, false).await.iter().all(Option::is_none));
+    read_all(2, true).await;
+    assert_eq!(database.number("SELECT count(DISTINCT read_at) FROM logs").await, 1);
+}
+
+/// Begins runs in so many logs.
+async fn begun(store: &PostgresStore, count: usize) -> Vec<LogKey> {
+    let ada = Principal::new("ada");
+    let keys: Vec<_> = (0..count).map(|number| key(&ada, &number.to_string())).collect();
+    join_all(keys.iter().map(|key| begin(store, key))).await;
+    keys
+}
+
+type Appended = Result<AppendResult, ChatStoreError>;
+
+/// Appends a frame to each log at the same moment.
+async fn append_to_all(store: &PostgresStore, keys: &[LogKey], position: u64) -> Vec<Appended> {
+    join_all(keys.iter().map(|key| append(store, key, position))).await
+}
+
+/// Appends a frame that tells its position.
+async fn append(store: &PostgresStore, key: &LogKey, position: u64) -> Appended {
+    store.append(append_at(key, position, &[frame(&position.to_string())])).await
+}
+
+fn is_appended(result: &Appended) -> bool {
+    matches!(result, Ok(AppendResult::Appended { .. }))
+}
+
+/// Returns the notifications of all stores from now on, as long as the client is kept.
+async fn notifications(database: &Database) -> (Client, mpsc::UnboundedReceiver<String>) {
+    let (client, mut connection) =
+        tokio_postgres::connect(&database.server.url(), NoTls).await.unwrap();
+    let (sender, receiver) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
+            if let Ok(AsyncMessage::Notification(notification)) = message {
+                let _ = sender.send(notification.payload().to_owned());
+            }
+        }
+    });
+    client.batch_execute(&format!("LISTEN {}", database.schema)).await.unwrap();
+    (client, receiver)
+}
+
+/// The transactions that have appended frames.
+const TRANSACTIONS: &str = "SELECT count(DISTINCT xmin::TEXT) FROM log_entries WHERE kind = 0";
