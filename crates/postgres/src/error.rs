@@ -57,6 +57,18 @@ pub enum PostgresError {
         /// The schema that this version reads.
         known: i32,
     },
+    /// An older version of this package has created the tables.
+    #[error(
+        "the tables have schema {schema}, which is older than this version of \
+         ui-message-stream-postgres reads ({known}); name another schema with \
+         `PostgresOptions::with_schema`, or drop this one with all that it holds"
+    )]
+    OlderSchema {
+        /// The schema of the tables.
+        schema: i32,
+        /// The schema that this version reads.
+        known: i32,
+    },
     /// Postgres is not reachable or does not allow writes, or the connection was lost. It is not known
     /// whether the operation took place.
     #[error("Postgres is not reachable or does not allow writes, or the connection was lost")]

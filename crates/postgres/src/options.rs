@@ -83,7 +83,8 @@ impl PostgresOptions {
     ///
     /// # Errors
     /// - [`PostgresError::Url`] and [`PostgresError::SchemaName`] if the arguments are wrong.
-    /// - [`PostgresError::NewerSchema`] if a newer version of this package has created the tables.
+    /// - [`PostgresError::NewerSchema`] or [`PostgresError::OlderSchema`] if another version of this package
+    ///   has created the tables, and this one does not read them.
     /// - [`PostgresError::NoTables`] if there are none and they are not to be created.
     /// - [`PostgresError::Unreachable`] if there is no connection in time.
     /// - The other errors if Postgres refuses the connection.

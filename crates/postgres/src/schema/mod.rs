@@ -27,7 +27,7 @@ pub(crate) async fn create_tables(pool: &Pool, name: &str) -> DbResult<()> {
     Ok(())
 }
 
-/// Fails if there are no tables, or if they have a newer schema.
+/// Fails if there are no tables, or if they have another schema.
 pub(crate) async fn check(pool: &Pool, name: &str) -> DbResult<()> {
     let client = pool.get().await?;
     match number(&**client, name).await? {
@@ -36,7 +36,7 @@ pub(crate) async fn check(pool: &Pool, name: &str) -> DbResult<()> {
     }
 }
 
-/// Returns the schema of the tables: 0 if there are none. Fails if it is newer than this version
+/// Returns the schema of the tables: 0 if there are none. Fails if it is not the one that this version
 /// reads.
 async fn number(client: &impl GenericClient, name: &str) -> DbResult<i32> {
     // Not `to_regclass`, which may not see what another server has just committed.
@@ -49,9 +49,12 @@ async fn number(client: &impl GenericClient, name: &str) -> DbResult<i32> {
         schema if schema > SCHEMA => {
             Err(PostgresError::NewerSchema { schema, known: SCHEMA }.into())
         }
+        schema if (1..SCHEMA).contains(&schema) => {
+            Err(PostgresError::OlderSchema { schema, known: SCHEMA }.into())
+        }
         schema => Ok(schema),
     }
 }
 
-/// The number of the schema in `tables.sql`.
-const SCHEMA: i32 = 1;
+/// The number of the schema in `tables.sql`. Each change there raises it, also one of a function.
+const SCHEMA: i32 = 2;

@@ -1,4 +1,4 @@
-//! Schemas and formats: what is newer than this version is refused by name.
+//! Schemas and formats: what this version does not read is refused by name.
 
 use std::error::Error;
 use test_support::contention::InsertOne;
@@ -87,6 +87,23 @@ async fn a_newer_schema_is_refused_and_not_changed() {
     }
     assert!(database.options().create_tables(&url).await.is_err());
     assert_eq!(database.number("SELECT max(number)::BIGINT FROM migrations").await, 99);
+}
+
+#[tokio::test]
+async fn an_older_schema_is_refused_and_not_changed() {
+    let Some(database) = Database::new() else { return };
+    drop(database.open().await);
+    // The first version had no such function.
+    database.execute("UPDATE migrations SET number = 1; DROP FUNCTION append_to_logs").await;
+    let url = database.server.url();
+    for options in [database.options(), database.options().with_existing_tables()] {
+        let refused = options.open(&url).await.unwrap_err();
+        let is_older = matches!(refused, PostgresError::OlderSchema { schema: 1, known: 2.. });
+        assert!(is_older, "{refused}");
+        assert!(refused.to_string().contains("PostgresOptions::with_schema"), "{refused}");
+    }
+    assert!(database.options().create_tables(&url).await.is_err());
+    assert_eq!(database.number("SELECT max(number)::BIGINT FROM migrations").await, 1);
 }
 
 #[tokio::test]
