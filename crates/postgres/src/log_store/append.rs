@@ -13,7 +13,7 @@ use ui_message_stream_chat::store::{
     AppendLog, AppendResult, EntryKind, Epoch, Expected, LiveRunChange, LogHead,
 };
 
-use super::batches::{Batched, Batches, in_order};
+use super::batches::{Batched, Batches, Executed, in_order};
 use super::{CONTROL, FRAME, NOTE, columns, head, head_columns};
 use crate::error::{DbResult, PostgresError};
 use crate::{
@@ -71,7 +71,7 @@ impl Batched for Columns {
     async fn execute(
         store: &PostgresStore,
         batch: &[Self],
-    ) -> Result<Vec<Option<LogHead>>, PostgresError> {
+    ) -> Result<Vec<Executed<LogHead>>, PostgresError> {
         let skips_locked = true;
         let values = values(&skips_locked, batch);
         let rows = store.query(APPEND, &references(&values)).await?;

@@ -27,8 +27,11 @@ pub(crate) trait Batched: Sized + Send + Sync + 'static {
     fn execute(
         store: &PostgresStore,
         requests: &[Self],
-    ) -> impl Future<Output = Result<Vec<Option<Self::Reply>>, PostgresError>> + Send;
+    ) -> impl Future<Output = Result<Vec<Executed<Self::Reply>>, PostgresError>> + Send;
 }
+
+/// The result of one request: `None` if it has to be executed alone.
+pub(super) type Executed<T> = Result<Option<T>, PostgresError>;
 
 /// The requests of one kind that wait for a call.
 pub(crate) struct Batches<R: Batched> {
@@ -39,7 +42,7 @@ pub(crate) struct Batches<R: Batched> {
 
 struct Waiting<R: Batched> {
     request: R,
-    reply: oneshot::Sender<Result<Option<R::Reply>, PostgresError>>,
+    reply: oneshot::Sender<Executed<R::Reply>>,
 }
 
 impl<R: Batched> Default for Batches<R> {
@@ -88,10 +91,7 @@ impl<R: Batched> Batches<R> {
 impl PostgresStore {
     /// Executes a request, together with those that are ready at the same moment or that wait. Returns `None` if it has
     /// to be executed alone: nothing was changed for it.
-    pub(super) async fn execute_in_batch<R: Batched>(
-        &self,
-        request: R,
-    ) -> Result<Option<R::Reply>, PostgresError> {
+    pub(super) async fn execute_in_batch<R: Batched>(&self, request: R) -> Executed<R::Reply> {
         let (sender, reply) = oneshot::channel();
         if let Some(call) = R::batches(self).add(Waiting { request, reply: sender }) {
             tokio::spawn(self.clone().make_calls::<R>(call));
@@ -115,7 +115,7 @@ impl PostgresStore {
             match R::execute(&self, &requests).await {
                 Ok(results) => {
                     for (reply, result) in replies.into_iter().zip(results) {
-                        let _ = reply.send(Ok(result));
+                        let _ = reply.send(result);
                     }
                 }
                 Err(error) => {
@@ -131,17 +131,18 @@ impl PostgresStore {
     }
 }
 
-/// Returns what each request has found: the rows have the number of their request, from 1, after the head.
+/// Returns what each request has found: the rows have the number of their request, from 1, after the head. A row that
+/// cannot be read is an error of its request alone.
 pub(super) fn in_order<T>(
     rows: &[Row],
     requests: usize,
     found: fn(&Row) -> Result<T, PostgresError>,
-) -> Result<Vec<Option<T>>, PostgresError> {
-    let mut all: Vec<_> = (0..requests).map(|_| None).collect();
+) -> Result<Vec<Executed<T>>, PostgresError> {
+    let mut all: Vec<_> = (0..requests).map(|_| Ok(None)).collect();
     for row in rows {
         let place = usize::try_from(number(row, HEAD_COLUMNS)?).unwrap_or_default();
         if let Some(one) = place.checked_sub(1).and_then(|place| all.get_mut(place)) {
-            *one = Some(found(row)?);
+            *one = found(row).map(Some);
         }
     }
     Ok(all)

@@ -3,7 +3,7 @@
 use tokio_postgres::Row;
 use ui_message_stream_chat::store::{LogPage, ReadLogEntries};
 
-use super::batches::{Batched, Batches, MAX_BYTES, MAX_REQUESTS, in_order};
+use super::batches::{Batched, Batches, Executed, MAX_BYTES, MAX_REQUESTS, in_order};
 use super::{HEAD_COLUMNS, columns, entries, head, head_columns};
 use crate::error::PostgresError;
 use crate::{PostgresStore, stored};
@@ -22,7 +22,7 @@ impl PostgresStore {
         if is_short && let Some(page) = self.execute_in_batch(read.clone()).await? {
             return Ok(page);
         }
-        Ok(Read::execute(self, &[read]).await?.pop().flatten().flatten())
+        Ok(Read::execute(self, &[read]).await?.pop().transpose()?.flatten().flatten())
     }
 }
 
@@ -51,7 +51,7 @@ impl Batched for Read {
     async fn execute(
         store: &PostgresStore,
         reads: &[Self],
-    ) -> Result<Vec<Option<Option<LogPage>>>, PostgresError> {
+    ) -> Result<Vec<Executed<Option<LogPage>>>, PostgresError> {
         let owners: Vec<_> = reads.iter().map(|read| &*read.owner).collect();
         let ids: Vec<_> = reads.iter().map(|read| &*read.id).collect();
         let epochs: Vec<_> = reads.iter().map(|read| read.epoch).collect();
@@ -67,7 +67,8 @@ impl Batched for Read {
             &are_readers as _,
         ];
         let rows = store.query(READ, &values).await?;
-        Ok(in_order(&rows, reads.len(), page)?.into_iter().map(Some).collect())
+        let pages = in_order(&rows, reads.len(), page)?;
+        Ok(pages.into_iter().map(|page| page.map(Some)).collect())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Frames of several logs that are appended at the same moment are one transaction, and each append is compared and
 //! fails on its own.
 
+use std::error::Error;
 use std::future::poll_fn;
 
 use chat_test_support::store_requests::{
@@ -17,7 +18,7 @@ use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::store::{
     AppendResult, ChatStoreError, LogKey, LogStore, ReadLogEntries,
 };
-use ui_message_stream_postgres::PostgresStore;
+use ui_message_stream_postgres::{PostgresError, PostgresStore};
 
 use crate::database::Database;
 use crate::hints::listening;
@@ -81,6 +82,32 @@ async fn frames_that_are_refused_or_wait_for_another_transaction_keep_no_others(
     assert!(number == 2 && is_appended(&Ok(result)));
     // Those of the others are one.
     assert_eq!(database.number(TRANSACTIONS).await, 2);
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_read_is_an_error_of_its_own_and_not_of_those_in_its_call() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open().await;
+    let keys = begun(&store, 6).await;
+    database.execute(r"UPDATE logs SET live_run = '\xFF' WHERE id = '2'").await;
+    let appended = append_to_all(&store, &keys, 1).await;
+    assert_eq!(database.number(TRANSACTIONS).await, 1);
+    let damage = "UPDATE log_entries SET kind = 9 FROM logs WHERE log = key AND id = '4'";
+    database.execute(damage).await;
+    let reads = join_all(keys.iter().map(async |key| {
+        let (max_bytes, is_reader) = (10, false);
+        store.read(ReadLogEntries { key, epoch: EPOCH, position: 1, max_bytes, is_reader }).await
+    }));
+    for (number, (appended, read)) in appended.iter().zip(reads.await).enumerate() {
+        match appended {
+            Err(error) if number == 2 => assert!(is_unreadable(error), "{error:?}"),
+            _ => assert!(number != 2 && is_appended(appended), "{number}: {appended:?}"),
+        }
+        match read {
+            Err(error) if number == 2 || number == 4 => assert!(is_unreadable(&error), "{error:?}"),
+            read => assert_eq!(read.unwrap().unwrap().entries, [frame("1")], "{number}"),
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -201,6 +228,14 @@ async fn append(store: &PostgresStore, key: &LogKey, position: u64) -> Appended 
 
 fn is_appended(result: &Appended) -> bool {
     matches!(result, Ok(AppendResult::Appended { .. }))
+}
+
+fn is_unreadable(error: &ChatStoreError) -> bool {
+    matches!(cause(error), PostgresError::Unreadable(_))
+}
+
+fn cause(error: &ChatStoreError) -> &PostgresError {
+    error.source().unwrap().downcast_ref().unwrap()
 }
 
 /// Returns the notifications of all stores from now on, as long as the client is kept.
