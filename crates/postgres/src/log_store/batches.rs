@@ -119,9 +119,7 @@ impl PostgresStore {
                     }
                 }
                 Err(error) => {
-                    // One of several requests may be the cause.
-                    let is_refused = matches!(error, PostgresError::Refused { .. });
-                    let retries = is_refused && replies.len() > 1;
+                    let retries = is_of_one_request(&error) && replies.len() > 1;
                     for reply in replies {
                         let _ = reply.send(if retries { Ok(None) } else { Err(error.clone()) });
                     }
@@ -129,6 +127,14 @@ impl PostgresStore {
             }
         }
     }
+}
+
+/// Whether what one request stores may be the cause. Otherwise the state of Postgres is, which many more calls would
+/// make worse.
+fn is_of_one_request(error: &PostgresError) -> bool {
+    let PostgresError::Refused { sqlstate } = error else { return false };
+    // The classes of data and of constraints.
+    sqlstate.starts_with("22") || sqlstate.starts_with("23")
 }
 
 /// Returns what each request has found: the rows have the number of their request, from 1, after the head. A row that

@@ -130,29 +130,72 @@ async fn two_stores_that_append_to_the_same_logs_in_opposite_orders_do_not_wait_
 }
 
 #[tokio::test]
-async fn frames_whose_connection_postgres_has_ended_are_appended_once() {
+async fn frames_that_break_a_constraint_are_an_error_and_those_in_their_call_are_appended() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open().await;
+    let keys = begun(&store, 8).await;
+    let refused = database.number("SELECT key FROM logs WHERE id = '3'").await;
+    let constraint = format!("ADD CHECK (log <> {refused} OR kind <> 0)");
+    database.execute(&format!("ALTER TABLE log_entries {constraint}")).await;
+    let results = append_to_all(&store, &keys, 1).await;
+    for (number, result) in results.iter().enumerate() {
+        match result {
+            Err(error) if number == 3 => assert_eq!(sqlstate(error), "23514"),
+            _ => assert!(number != 3 && is_appended(result), "{number}: {result:?}"),
+        }
+    }
+    // One by one.
+    assert_eq!(database.number(TRANSACTIONS).await, 7);
+}
+
+#[tokio::test]
+async fn frames_that_the_state_of_postgres_refuses_are_errors_and_not_tried_one_by_one() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open().await;
+    let keys = begun(&store, 8).await;
+    // What a sequence has counted is not rolled back.
+    database.execute("CREATE SEQUENCE calls").await;
+    for (code, calls) in [("53100", 1), ("57P03", 2)] {
+        database
+            .execute(&format!(
+                "CREATE OR REPLACE FUNCTION refuse() RETURNS TRIGGER LANGUAGE plpgsql AS
+                     $$BEGIN PERFORM nextval('calls'); RAISE SQLSTATE '{code}'; END$$;
+                 CREATE OR REPLACE TRIGGER refuse BEFORE INSERT ON log_entries EXECUTE FUNCTION refuse()"
+            ))
+            .await;
+        let results = append_to_all(&store, &keys, 1).await;
+        let codes: Vec<_> = results.iter().map(|it| sqlstate(it.as_ref().unwrap_err())).collect();
+        assert_eq!(codes, [code; 8]);
+        assert_eq!(database.number("SELECT last_value FROM calls").await, calls);
+    }
+    database.execute("DROP TRIGGER refuse ON log_entries").await;
+    assert!(append_to_all(&store, &keys, 1).await.iter().all(is_appended));
+}
+
+#[tokio::test]
+async fn frames_whose_connection_postgres_has_ended_are_errors_and_not_appended() {
     let Some(database) = Database::new() else { return };
     let store = database.open().await;
     let keys = begun(&store, 8).await;
     let other = database.connect().await;
     other.batch_execute("BEGIN; LOCK TABLE log_entries IN SHARE MODE").await.unwrap();
     let waiting = "FROM pg_locks WHERE NOT granted AND relation = 'log_entries'::REGCLASS";
-    let count = format!("SELECT count(*) {waiting}");
     let end = async {
+        let count = format!("SELECT count(*) {waiting}");
         eventually(async || database.number(&count).await == 1).await;
-        database.execute(&format!("SELECT pg_terminate_backend(pid) {waiting}")).await;
-        // One by one.
-        eventually(async || database.number(&count).await >= 7).await;
+        let process = database.number(&format!("SELECT pid::BIGINT {waiting}")).await;
+        database.execute(&format!("SELECT pg_terminate_backend({process})")).await;
+        let alive = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {process}");
+        eventually(async || database.number(&alive).await == 0).await;
         other.batch_execute("COMMIT").await.unwrap();
     };
     let (results, ()) = tokio::join!(append_to_all(&store, &keys, 1), end);
-    // The ended connection may have been used again before it was seen to be closed.
-    let appended = results.iter().filter(|it| is_appended(it)).count();
-    assert!(appended >= 7, "{results:?}");
-    for (key, result) in keys.iter().zip(&results) {
-        if !is_appended(result) {
-            let _ = append(&store, key, 1).await.unwrap();
-        }
+    assert!(results.iter().all(Result::is_err), "{results:?}");
+    assert_eq!(database.number(TRANSACTIONS).await, 0);
+    // The ended connection may be used again before it is seen to be closed.
+    for key in &keys {
+        eventually(async || append(&store, key, 1).await.is_ok_and(|it| is_appended(&Ok(it))))
+            .await;
         assert_eq!(read_all(&store, key).await, [control("begin"), frame("1")]);
     }
 }
@@ -232,6 +275,13 @@ fn is_appended(result: &Appended) -> bool {
 
 fn is_unreadable(error: &ChatStoreError) -> bool {
     matches!(cause(error), PostgresError::Unreadable(_))
+}
+
+fn sqlstate(error: &ChatStoreError) -> &str {
+    match cause(error) {
+        PostgresError::Refused { sqlstate } => sqlstate,
+        other => panic!("{other:?}"),
+    }
 }
 
 fn cause(error: &ChatStoreError) -> &PostgresError {
