@@ -26,11 +26,11 @@ export function inputFields(input, editable) {
 }
 
 /**
- * Reads the fields of `input`. `edits` is what their controls hold now.
+ * Reads the fields of `input`. `edits` is what their controls hold now. A field without one has not changed.
  *
  * @param {unknown} input
  * @param {readonly InputField[]} fields
- * @param {readonly (string | boolean)[]} edits
+ * @param {readonly (string | boolean | undefined)[]} edits
  * @returns {{ input: unknown, changes: (InputField & { now: unknown })[], unreadable: InputField[] }} The whole input with the
  *   changes, what has changed, and the fields that are no number or no JSON.
  */
@@ -39,7 +39,7 @@ export function changedInput(input, fields, edits) {
   const unreadable = [];
   const changes = fields.flatMap((field, at) => {
     try {
-      const now = valueOf(field, edits[at] ?? '');
+      const now = valueOf(field, edits[at] ?? field.edit);
       return now === field.value ? [] : [{ ...field, now }];
     } catch {
       unreadable.push(field);

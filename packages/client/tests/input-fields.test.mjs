@@ -30,6 +30,13 @@ test('an input without fields is one field, if all of it may be changed', () => 
   assert.equal(changedBy(['a'], true, { '': ' ' }).unreadable.length, 1);
 });
 
+// A card may take the edits of a question whose approval, and with it the fields, arrives later.
+test('a field without an edit has not changed', () => {
+  const fields = inputFields(INPUT, true);
+  assert.deepEqual(changedInput(INPUT, fields, []), { input: INPUT, changes: [], unreadable: [] });
+  assert.deepEqual(changedInput(INPUT, fields, [undefined, '40']).changes.map(({ name, now }) => [name, now]), [['amount', 40]]);
+});
+
 test('a change keeps all other fields, and names what it was', () => {
   const { input, changes, unreadable } = changedBy(INPUT, ['amount', 'lines'], { amount: '40', lines: '' });
   assert.equal(JSON.stringify(input), '{"to":"Bakery","amount":40,"urgent":false,"note":"a\\r\\nb"}');
