@@ -10,7 +10,6 @@ use super::inner::{Inner, RecordUpdate, Stateless, random_bytes};
 use super::issued_approval::{
     CallToApprove, IssuedApproval, RequestApprovalError, event_of_request, log_refused,
 };
-use super::other_keys::close_void;
 use super::request_ledger::RequestLedger;
 use super::resolved_request::ResolvedRequest;
 use super::unissued::Unissued;
@@ -21,11 +20,12 @@ use crate::approval::resumed_call::take_state;
 use crate::approval::store::{
     LedgerStoreError, PendingLimit, PendingLimits, RecordList, Snapshot, system_time, update,
 };
+use crate::approval::token::Token;
 use crate::approval::{
     ApprovalRecord, DeferredOutcome, DeferredToolResults, DefinitionDigest, EditableInput,
     NewApprovalRequest, NoticeDelivery, OnNewMessage, OuterCall, PendingToolCall, Principal,
-    RecordId, RecordedDecision, RejectionReason, ResumePlan, ResumedCall, UnixMillis,
-    UnverifiedApprovalResponse,
+    RecordId, RecordedDecision, RejectionReason, ResumePlan, ResumedCall, RevocationReason,
+    Transition, UnixMillis, UnverifiedApprovalResponse,
 };
 use crate::event::{AgentEvent, ToolCall};
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
@@ -53,9 +53,12 @@ pub struct ChatApprovals {
 }
 
 impl ChatApprovals {
-    /// Closes those of these requests of the chat that no key of this server has sealed, and returns their
-    /// outcomes. They cannot be answered here, for example because the key was deleted with a restore. Those
-    /// that are not `answered` are closed if a newer message closes them.
+    /// Closes those of these requests that no key of this server has sealed, if they are answered or a newer
+    /// message closes them, and returns their outcomes. The log of the chat holds their ids, so they are
+    /// genuine, but this server cannot check an answer to them, for example because the key was deleted with
+    /// a restore. An id of a newer format is left to a newer server.
+    ///
+    /// The ledger learns it first: no other server may execute a call that this chat shows as not executed.
     ///
     /// # Errors
     /// [`LedgerStoreError`] if the ledger fails. Some of the requests may be closed then.
@@ -64,7 +67,52 @@ impl ChatApprovals {
         ids: &[ApprovalId],
         answered: &[ApprovalId],
     ) -> Result<Vec<ResolvedRequest>, LedgerStoreError> {
-        close_void(self, ids, answered).await
+        let (inner, now) = (&self.inner, system_time());
+        let mut closed = Vec::new();
+        for id in ids {
+            if Token::open(&inner.keys, id, now).is_some() {
+                continue;
+            }
+            let Some(token) = Token::unverified(id) else { continue };
+            let is_own = |record: &ApprovalRecord| {
+                self.is_requested_by_owner(record)
+                    && record.chat_id == self.chat
+                    && token == record.token()
+            };
+            let is_closed = |record: &ApprovalRecord| {
+                is_own(record) && (answered.contains(id) || record.is_closed_by_new_message())
+            };
+            let revoke = |record: &ApprovalRecord, now| {
+                if is_closed(record) {
+                    record.revoke(RevocationReason::ByHost, now)
+                } else {
+                    Transition { output: false, next: None }
+                }
+            };
+            let principal = Some(&self.principal);
+            let revoked = inner.update_record(principal, token.record, revoke).await?;
+            let resolved = match revoked.filter(|revoked| is_own(&revoked.record)) {
+                Some(RecordUpdate { record, at, .. }) => {
+                    let outcome = record.outcome_at(at).filter(|outcome| {
+                        let is_under_way = matches!(
+                            outcome,
+                            DeferredOutcome::Executing { .. }
+                                | DeferredOutcome::ForwardedToProvider
+                        );
+                        !is_under_way
+                    });
+                    outcome.map(|outcome| (outcome, record.descriptor(at).ok()))
+                }
+                None => Some((DeferredOutcome::Revoked, None)),
+            };
+            let resolved = resolved.map(|(outcome, descriptor)| ResolvedRequest {
+                approval_id: id.clone(),
+                outcome,
+                descriptor,
+            });
+            closed.extend(resolved);
+        }
+        Ok(closed)
     }
 
     /// Records the rejection of responses to calls that the chat does not hold.

@@ -2,13 +2,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::inner::RecordUpdate;
-use super::{ChatApprovals, ResolvedRequest};
-use crate::approval::store::{LedgerStoreError, system_time};
+use crate::approval::store::system_time;
 use crate::approval::token::Token;
-use crate::approval::{
-    ApprovalRecord, DeferredOutcome, KeyId, KeyRing, RevocationReason, Transition,
-};
+use crate::approval::{ApprovalRecord, KeyId, KeyRing};
 use crate::id::ApprovalId;
 
 /// The keys that have sealed open approval requests of the ledger and that this server does not have.
@@ -60,63 +56,6 @@ impl OtherKeys {
             );
         }
     }
-}
-
-/// Closes those of these requests that no key of this server has sealed, if they are answered or a newer message closes
-/// them. The log of the chat holds their ids, so they are genuine, but this server cannot check an answer to them.
-/// Returns the outcomes of those that are closed. An id of a newer format is left to a newer server.
-///
-/// The ledger learns it first: no other server may execute a call that this chat shows as not executed.
-pub(super) async fn close_void(
-    approvals: &ChatApprovals,
-    ids: &[ApprovalId],
-    answered: &[ApprovalId],
-) -> Result<Vec<ResolvedRequest>, LedgerStoreError> {
-    let (inner, now) = (&approvals.inner, system_time());
-    let mut closed = Vec::new();
-    for id in ids {
-        if Token::open(&inner.keys, id, now).is_some() {
-            continue;
-        }
-        let Some(token) = Token::unverified(id) else { continue };
-        let is_own = |record: &ApprovalRecord| {
-            approvals.is_requested_by_owner(record)
-                && record.chat_id == approvals.chat
-                && token == record.token()
-        };
-        let is_closed = |record: &ApprovalRecord| {
-            is_own(record) && (answered.contains(id) || record.is_closed_by_new_message())
-        };
-        let revoke = |record: &ApprovalRecord, now| {
-            if is_closed(record) {
-                record.revoke(RevocationReason::ByHost, now)
-            } else {
-                Transition { output: false, next: None }
-            }
-        };
-        let principal = Some(&approvals.principal);
-        let revoked = inner.update_record(principal, token.record, revoke).await?;
-        let resolved = match revoked.filter(|revoked| is_own(&revoked.record)) {
-            Some(RecordUpdate { record, at, .. }) => {
-                let outcome = record.outcome_at(at).filter(|outcome| {
-                    let is_under_way = matches!(
-                        outcome,
-                        DeferredOutcome::Executing { .. } | DeferredOutcome::ForwardedToProvider
-                    );
-                    !is_under_way
-                });
-                outcome.map(|outcome| (outcome, record.descriptor(at).ok()))
-            }
-            None => Some((DeferredOutcome::Revoked, None)),
-        };
-        let resolved = resolved.map(|(outcome, descriptor)| ResolvedRequest {
-            approval_id: id.clone(),
-            outcome,
-            descriptor,
-        });
-        closed.extend(resolved);
-    }
-    Ok(closed)
 }
 
 /// How many keys are logged. Each start of a server without a configured key makes one.
