@@ -7,7 +7,7 @@
 //!
 //! A record was requested, then decided or closed, and then its call has an outcome. So what a notifier gets is
 //! computed from the record (`ApprovalEvent::all_of`), and the record only counts how many events were delivered.
-//! No event can be lost or invented, whatever crashes, and an event costs no write of its own until it is
+//! A crash can neither lose nor invent an event, and an event costs no write of its own until it is
 //! delivered. A record with an undelivered event is in one more list, by the time from which it may be delivered. A
 //! server leases an event by a swap of the record, delivers it, and counts it by another swap. What is not
 //! delivered is due again after 30 seconds, then after twice the time, up to an hour, so that a receiver that is

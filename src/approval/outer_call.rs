@@ -14,7 +14,7 @@
 //! When all of them have results, the run that reads them takes the state from the ledger, once, with the results
 //! as the ledger has them, and starts the tool again before it calls the model. In the log this run is in a step
 //! from its entry `Step` on, although nothing is emitted yet: if its server is lost then, it is not known what the
-//! tool has done. Before that the call waits, whatever happens to runs. The model of the chat reads the outer call
+//! tool has done. Before that the call waits, also if its run is lost. The model of the chat reads the outer call
 //! alone. A newer message closes the calls inside, and ends the outer one.
 
 use serde::{Deserialize, Serialize};

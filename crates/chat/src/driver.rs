@@ -319,7 +319,7 @@ impl Driver {
         };
         let effect = self.effects.start(id, effect, self.max_failures());
         match ends_other.then(|| chats.tails.of(key)).flatten() {
-            // Later, the text is lost.
+            // After this time the run is ended without the text.
             Some(tail) => {
                 timeout(MAX_FLUSH, async move { tail.flush().await }).then(|_| effect).boxed()
             }

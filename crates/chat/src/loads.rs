@@ -4,9 +4,9 @@
 //!
 //! To load a chat of 12 MB and to write its stored answer takes 50 ms of a processor, and a store as long. When one
 //! user repeated a POST 64 times, all threads of the runtime were busy with it, and the next request of another
-//! user was noticed up to 15 seconds later. So the loads of one user wait for each other
-//! (`crates/chat/src/loads.rs`). Two at a time were not enough on two cores: a runtime looks for new requests only
-//! when a thread has nothing else to do, or after 61 tasks.
+//! user was noticed up to 15 seconds later. So the loads of one user wait for each other, and those of other users
+//! come in between. Two at a time were not enough on two cores: a runtime looks for new requests only when a thread
+//! has nothing else to do, or after 61 tasks.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,10 +16,6 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 use ui_message_stream::approval::Principal;
 
 /// The users for whom conversations are being loaded. All clones share them.
-///
-/// A long conversation takes the store and a processor much time. So the loads of one user wait for each
-/// other, and those of other users come in between. One at a time leaves a thread of the runtime free to
-/// look for new requests, unless it has only one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Loads(Arc<Mutex<HashMap<Principal, Arc<AsyncMutex<()>>>>>);
 

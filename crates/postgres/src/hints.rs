@@ -78,7 +78,7 @@ impl Hints {
         notification.split(',').for_each(|hint| self.add_one(hint));
     }
 
-    /// Handles what is told of a log: its length, whether it was deleted, the digest of its key, and that of its owner
+    /// Handles the part of a notification about one log: its length, whether it was deleted, the digest of its key, and that of its owner
     /// if the list of the owner has changed.
     fn add_one(&self, hint: &str) {
         let mut words = hint.split(' ');

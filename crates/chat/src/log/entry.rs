@@ -10,7 +10,7 @@
 //! (`tests/chat/stores/unknown_entries.rs`) shows it with an invented kind. To deploy without such refusals, a new
 //! kind takes two releases:
 //!
-//! 1. The first one reads it: a variant of `OtherEntry` (`crates/chat/src/log/entry.rs`), its `EntryKind`, its arm
+//! 1. The first one reads it: a variant of [`OtherEntry`], its `EntryKind`, its arm
 //!    in `ChatState::apply` (`log/state/mod.rs`) and in `RunFrames::push` (`log/run_frames.rs`), and, if a sink
 //!    gets what it changes, `Entry::changes_messages`. No code creates it yet. The compiler names all of these
 //!    places.

@@ -29,8 +29,8 @@ impl Pace {
         self.waits_since = None;
     }
 
-    /// Returns whether readers may be shown frames that wait for the log, if there are any. Not if the log gets none
-    /// for two intervals: its store is away, and all that is shown may be lost.
+    /// Returns whether readers may be shown frames that wait for the log, if there are any. Returns `false` if the
+    /// log has got none for two intervals: its store is away, and all that is shown may be lost.
     pub(crate) fn may_show(&mut self, has_frames: bool, now: Duration) -> bool {
         let since = has_frames.then(|| self.waits_since.unwrap_or(now));
         self.waits_since = since;

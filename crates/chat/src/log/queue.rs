@@ -54,7 +54,7 @@ impl Queue {
         self.has_changed = true;
     }
 
-    /// Some were removed, the first ones or others that are no text.
+    /// Counts removed entries: the first ones, or some that are not text.
     fn removed(&mut self, count: usize) {
         self.len -= count;
         self.others = self.others.saturating_sub(count);
