@@ -126,10 +126,7 @@ pub fn log_text(text: &str) -> Cow<'_, str> {
     }
     let mut escaped = String::new();
     for c in shown.chars() {
-        match is_plain(c) {
-            true => escaped.push(c),
-            false => escaped.extend(c.escape_debug()),
-        }
+        if is_plain(c) { escaped.push(c) } else { escaped.extend(c.escape_debug()) }
     }
     if is_cut {
         escaped.push('…');

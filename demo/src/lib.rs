@@ -86,9 +86,10 @@ async fn run_now(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
         "curl -N http://{address}/api/chat -H 'content-type: application/json' \
          -d '{{\"id\":\"'$(date +%s)'\",\"messages\":[{{\"id\":\"1\",\"role\":\"user\",\"parts\":[{{\"type\":\"text\",\"text\":\"weather\"}}]}}]}}'"
     );
-    let others = match address.ip().is_loopback() {
-        true => "All clients without its cookie are one user.",
-        false => "From other machines, clients without its cookie are refused.",
+    let others = if address.ip().is_loopback() {
+        "All clients without its cookie are one user."
+    } else {
+        "From other machines, clients without its cookie are refused."
     };
     println!("Each browser is a user of its own. {others}");
     println!("{}", storage.description());
@@ -107,9 +108,12 @@ async fn run_now(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
         // For a load balancer, which is no page and no user.
         .route(
             "/ready",
-            get(async move || match is_stopping.load(Ordering::Relaxed) {
-                true => (StatusCode::SERVICE_UNAVAILABLE, "the server stops".to_owned()),
-                false => ready(&readiness, &no_answers).await,
+            get(async move || {
+                if is_stopping.load(Ordering::Relaxed) {
+                    (StatusCode::SERVICE_UNAVAILABLE, "the server stops".to_owned())
+                } else {
+                    ready(&readiness, &no_answers).await
+                }
             }),
         )
         .fallback(async || (StatusCode::NOT_FOUND, "there is no such page"));
@@ -394,9 +398,12 @@ fn agent(model: Arc<dyn Model>, worlds: &Arc<Worlds>) -> Result<Agent, JsonError
                 .with_output_type::<Sent>()
                 .with_approval_description(|input| format!("Send {} to {}", input.amount, input.to))
                 .editable_fields(["amount"])
-                .check_change(|input| match input.changed.amount <= input.original.amount {
-                    true => Ok(()),
-                    false => Err("amount: may be lowered, not raised".to_owned()),
+                .check_change(|input| {
+                    if input.changed.amount <= input.original.amount {
+                        Ok(())
+                    } else {
+                        Err("amount: may be lowered, not raised".to_owned())
+                    }
                 })
                 .needs_approval_when(|input, _| input.amount > 1_000),
         )
@@ -463,9 +470,8 @@ mod tests {
                 ("UIMS_MAX_DESCRIPTION_BYTES", limits.approvals.max_description_bytes()),
             ]
         };
-        let only = |set: &str, name: &str| match name == set {
-            true => Ok("7".to_owned()),
-            false => Err(VarError::NotPresent),
+        let only = |set: &str, name: &str| {
+            if name == set { Ok("7".to_owned()) } else { Err(VarError::NotPresent) }
         };
         let defaults = values(&StoredLimits::default());
         for (variable, _) in defaults {

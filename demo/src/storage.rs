@@ -333,10 +333,7 @@ const SCHEMES: [&str; 4] = ["redis", "rediss", "postgresql", "postgres"];
 
 /// Returns an error if a URL needs TLS and this build has none.
 fn check_tls(urls: &str) -> Result<(), &'static str> {
-    match urls.contains("rediss://") && !cfg!(feature = "tls") {
-        true => Err(WITHOUT_TLS),
-        false => Ok(()),
-    }
+    if urls.contains("rediss://") && !cfg!(feature = "tls") { Err(WITHOUT_TLS) } else { Ok(()) }
 }
 
 /// The cryptography of TLS takes long to compile.

@@ -181,9 +181,10 @@ impl ChatRejection {
 impl From<ParseRequestError> for ChatRejection {
     #[track_caller]
     fn from(error: ParseRequestError) -> Self {
-        let kind = match error.is_limit() {
-            true => ChatRejectionKind::TooLarge,
-            false => ChatRejectionKind::BadRequest,
+        let kind = if error.is_limit() {
+            ChatRejectionKind::TooLarge
+        } else {
+            ChatRejectionKind::BadRequest
         };
         ChatRejection::new(kind, error.to_string()).with_source(error)
     }

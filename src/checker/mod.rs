@@ -544,9 +544,10 @@ fn unknown_keys(data: &str, missing: &FieldError) -> String {
     let unknown = object.rest().filter(|(key, _)| !known.contains(key));
     let unknown: Vec<String> =
         unknown.take(3).map(|(key, _)| format!("`{}`", log_text(key))).collect();
-    match unknown.is_empty() {
-        true => String::new(),
-        false => format!(", and {kind} has no key {}", unknown.join(", ")),
+    if unknown.is_empty() {
+        String::new()
+    } else {
+        format!(", and {kind} has no key {}", unknown.join(", "))
     }
 }
 

@@ -101,9 +101,12 @@ fn refuse_long_texts(body: &Body, limits: &Limits) -> Result<(), ParseRequestErr
         limits.check_id("messageId", id)?;
     }
     for (at, message) in body.messages.iter().enumerate() {
-        check_message(message, limits).map_err(|error| match body.last_message_only {
-            true => error.within("message"),
-            false => error.within(&format!("messages[{at}]")),
+        check_message(message, limits).map_err(|error| {
+            if body.last_message_only {
+                error.within("message")
+            } else {
+                error.within(&format!("messages[{at}]"))
+            }
         })?;
     }
     Ok(())
@@ -114,9 +117,10 @@ fn refuse_large_files(body: &Body, limits: &Limits) -> Result<(), ParseRequestEr
     let uploads = body.messages.iter().filter(|message| message.role != Role::Assistant);
     let mut parts = uploads.flat_map(|message| &message.parts);
     let is_large = |part: &Part| matches!(part, Part::File(file) | Part::ReasoningFile(file) if limits.is_too_long_data_url(&file.url));
-    match parts.any(is_large) {
-        true => Err(ParseRequestError::DataUrlTooLong { limit: limits.max_data_url_bytes }),
-        false => Ok(()),
+    if parts.any(is_large) {
+        Err(ParseRequestError::DataUrlTooLong { limit: limits.max_data_url_bytes })
+    } else {
+        Ok(())
     }
 }
 
@@ -348,9 +352,10 @@ fn refuse_contradictions(body: &Body) -> Result<(), ParseRequestError> {
         two[0].0 == two[1].0 && two[0].3 != two[1].3 && !settled.contains(two[0].0)
     };
     let Some(two) = responses.windows(2).find(contradicts) else { return Ok(()) };
-    let message = match body.last_message_only {
-        true => "message".to_owned(),
-        false => format!("messages[{}]", two[1].1),
+    let message = if body.last_message_only {
+        "message".to_owned()
+    } else {
+        format!("messages[{}]", two[1].1)
     };
     Err(ParseRequestError::Field(FieldError::new(
         format!("{message}.parts[{}].approval.approved", two[1].2),

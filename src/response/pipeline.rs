@@ -156,10 +156,8 @@ impl Pipeline {
     /// Removes the frames from the buffer and returns them, if there are any. The rest of a full buffer is used
     /// for the next frames. Otherwise no event is ready, and a response that waits holds no buffer.
     pub(crate) fn take_frames(&mut self) -> Option<Bytes> {
-        let frames = match self.is_full() {
-            true => self.buffer.split(),
-            false => std::mem::take(&mut self.buffer),
-        };
+        let frames =
+            if self.is_full() { self.buffer.split() } else { std::mem::take(&mut self.buffer) };
         (!frames.is_empty()).then(|| frames.freeze())
     }
 

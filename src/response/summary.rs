@@ -179,10 +179,7 @@ impl Sent {
             if let Some(posted) = &posted {
                 take_decisions(&mut message, posted);
             }
-            match is_whole {
-                true => FinishedMessage::Whole(message),
-                false => FinishedMessage::Added(message),
-            }
+            if is_whole { FinishedMessage::Whole(message) } else { FinishedMessage::Added(message) }
         });
         (message, open_calls.into_calls(outcome == ResponseOutcome::Finished))
     }

@@ -118,10 +118,7 @@ impl Conformance {
             let violations = checker.handle_data(data.as_ref()).into_iter();
             found.extend(violations.map(|violation| Finding { chunk: Some(index + 1), violation }));
         }
-        let mut at_end = match ends_within_event {
-            true => checker.handle_truncated(),
-            false => Vec::new(),
-        };
+        let mut at_end = if ends_within_event { checker.handle_truncated() } else { Vec::new() };
         at_end.extend(checker.finish());
         found.extend(at_end.into_iter().map(|violation| Finding { chunk: None, violation }));
         // Here it depends on the page whether anything is wrong, so a test of the route does not fail.

@@ -257,9 +257,10 @@ impl Agent {
 
 impl Toolbox for Agent {
     fn tool(&self, name: &str) -> Option<ToolInfo> {
-        match self.0.is_client_tool(name) {
-            true => Some(client_tools::info(name)),
-            false => self.0.tools.info(name),
+        if self.0.is_client_tool(name) {
+            Some(client_tools::info(name))
+        } else {
+            self.0.tools.info(name)
         }
     }
 
@@ -268,9 +269,10 @@ impl Toolbox for Agent {
     }
 
     fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {
-        match self.0.is_client_tool(&call.tool_name) {
-            true => Box::pin(ready(true)),
-            false => Box::pin(self.0.tools.permits(call)),
+        if self.0.is_client_tool(&call.tool_name) {
+            Box::pin(ready(true))
+        } else {
+            Box::pin(self.0.tools.permits(call))
         }
     }
 
@@ -283,9 +285,10 @@ impl Toolbox for Agent {
     }
 
     fn run(&self, call: ApprovedCall, progress: Progress) -> BoxFuture<'static, ToolOutcome> {
-        match self.0.is_client_tool(&call.tool_name) {
-            true => Box::pin(ready(ToolOutcome::HandedToClient(call.input))),
-            false => self.0.tools.run_approved(call, progress),
+        if self.0.is_client_tool(&call.tool_name) {
+            Box::pin(ready(ToolOutcome::HandedToClient(call.input)))
+        } else {
+            self.0.tools.run_approved(call, progress)
         }
     }
 }

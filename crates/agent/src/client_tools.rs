@@ -82,10 +82,7 @@ impl ClientTool {
     fn into_tool(self) -> Arc<dyn DynTool> {
         let tool = Tool::client_executed(self.name, self.description, self.input_schema)
             .without_schema_validation();
-        match self.requires_approval {
-            true => tool.needs_approval().into_tool(),
-            false => tool.into_tool(),
-        }
+        if self.requires_approval { tool.needs_approval().into_tool() } else { tool.into_tool() }
     }
 }
 

@@ -181,12 +181,11 @@ impl AgentRun {
             // The message may be the word of a client, and what is permitted may have changed.
             let may_run = tools.validate_input(&call.tool_name, &call.input).is_ok()
                 && tools.decide(&call, Arc::clone(&turn.chat)).await == CallDecision::RunLast;
-            match may_run {
-                true => {
-                    let resumed = Resumed::new(outer, state, results, asked);
-                    tools.run(call, &turn, Some(Arc::new(resumed)))
-                }
-                false => ToolRun::failed(call.tool_call_id, UserText::NotPermitted.text()),
+            if may_run {
+                let resumed = Resumed::new(outer, state, results, asked);
+                tools.run(call, &turn, Some(Arc::new(resumed)))
+            } else {
+                ToolRun::failed(call.tool_call_id, UserText::NotPermitted.text())
             }
         };
         Box::pin(run.in_current_span().flatten_stream())
@@ -202,10 +201,7 @@ impl AgentRun {
         let is_model_call = matches!(effect, Effect::CallModel { .. });
         let is_decision = matches!(effect, Effect::DecideApproval(_));
         let effect = RunningEffect { is_model_call, inputs: self.perform(effect) };
-        match is_decision {
-            true => self.effects.push_front(effect),
-            false => self.effects.push_back(effect),
-        }
+        if is_decision { self.effects.push_front(effect) } else { self.effects.push_back(effect) }
     }
 
     /// Performs an effect and returns the inputs that it produces.
@@ -253,9 +249,10 @@ impl AgentRun {
             }
             Effect::DecideApproval(call) => {
                 let tools = tools.clone();
-                let chat = match tools.approval_depends_on_call(&call.tool_name) {
-                    true => Arc::new(transcript.chat_without_call(&call.tool_call_id)),
-                    false => Arc::clone(&turn.chat),
+                let chat = if tools.approval_depends_on_call(&call.tool_name) {
+                    Arc::new(transcript.chat_without_call(&call.tool_call_id))
+                } else {
+                    Arc::clone(&turn.chat)
                 };
                 single_input(async move {
                     let decision = tools.decide(&call, chat).await;

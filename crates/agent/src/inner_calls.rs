@@ -59,9 +59,10 @@ impl InnerCalls {
     /// Returns the error with which the handler stops until the calls have results.
     pub(super) fn suspend(&self, state: Json) -> BoxError {
         let calls = std::mem::take(&mut *self.asked.lock().unwrap_or_else(PoisonError::into_inner));
-        match calls.is_empty() {
-            true => "the tool waits, and has asked for no approval".into(),
-            false => Suspended { state, calls }.into(),
+        if calls.is_empty() {
+            "the tool waits, and has asked for no approval".into()
+        } else {
+            Suspended { state, calls }.into()
         }
     }
 }

@@ -71,9 +71,10 @@ impl StructuredOutput {
             let place = log_text(error.instance_path().as_str());
             return Err(mismatch(&format!("it does not fit the schema at \"{place}\"")));
         }
-        match (self.can_decode)(&answer) {
-            true => Ok(answer),
-            false => Err(mismatch("it fits the schema and cannot be read")),
+        if (self.can_decode)(&answer) {
+            Ok(answer)
+        } else {
+            Err(mismatch("it fits the schema and cannot be read"))
         }
     }
 }

@@ -87,9 +87,12 @@ impl RegisteredTool {
         if last.as_ref().is_none_or(|last| last.definition != definition) {
             let is_object = definition.model.parameters().is_some();
             let schema = definition.model.input_schema.decode().ok().filter(|_| is_object);
-            let validator = schema.and_then(|schema| match definition.validates_schema {
-                true => compile_validator(&schema).map(Some),
-                false => Some(None),
+            let validator = schema.and_then(|schema| {
+                if definition.validates_schema {
+                    compile_validator(&schema).map(Some)
+                } else {
+                    Some(None)
+                }
             });
             *last =
                 validator.map(|validator| Arc::new(CompiledDefinition { definition, validator }));
@@ -245,10 +248,7 @@ impl ToolSet {
         info.on_new_message = tool.policy().on_new_message;
         info.decided_by_others = tool.policy().decided_by_others;
         info.editable = tool.policy().editable.clone();
-        Some(match compiled.definition.is_client_executed {
-            true => of_client(info),
-            false => info,
-        })
+        Some(if compiled.definition.is_client_executed { of_client(info) } else { info })
     }
 
     /// Returns the name of a tool whose input an approver may change.

@@ -256,9 +256,10 @@ impl Driver {
                 Action::EndedOther { run, was_lost } => {
                     self.effects.context().chats.run_counters.count_ended(was_lost);
                     let run_id = run.as_str();
-                    match was_lost {
-                        true => tracing::warn!(run_id, "a run has ended whose server was lost"),
-                        false => tracing::info!(run_id, "a run has ended for a newer request"),
+                    if was_lost {
+                        tracing::warn!(run_id, "a run has ended whose server was lost")
+                    } else {
+                        tracing::info!(run_id, "a run has ended for a newer request")
                     }
                     // The turn knows no frames of the run that it has ended.
                     tokio::spawn(self.effects.store_snapshot(MAX_FAILURES));

@@ -206,12 +206,11 @@ impl Follower {
 
     /// Returns the chats of a page that the client follows.
     fn followed<'a>(&self, page: &'a ChatPage) -> Cow<'a, ChatPage> {
-        match page.chats.len() > self.limit {
-            true => {
-                let chats = page.chats.iter().take(self.limit + 1).cloned().collect();
-                Cow::Owned(ChatPage::new(chats, self.limit))
-            }
-            false => Cow::Borrowed(page),
+        if page.chats.len() > self.limit {
+            let chats = page.chats.iter().take(self.limit + 1).cloned().collect();
+            Cow::Owned(ChatPage::new(chats, self.limit))
+        } else {
+            Cow::Borrowed(page)
         }
     }
 }

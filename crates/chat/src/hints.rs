@@ -52,9 +52,10 @@ impl ChatHints {
         let hint = Arc::clone(&self.hint);
         poll_fn(move |cx| {
             hint.waker.register(cx.waker());
-            match hint.has_changed.swap(false, Ordering::AcqRel) {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
+            if hint.has_changed.swap(false, Ordering::AcqRel) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
             }
         })
     }

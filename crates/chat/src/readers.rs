@@ -203,10 +203,7 @@ struct Written<F>(F);
 #[cfg(feature = "axum")]
 impl<F: FnMut(&[u8]) -> bool> Write for Written<F> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match (self.0)(bytes) {
-            true => Ok(bytes.len()),
-            false => Err(io::ErrorKind::InvalidData.into()),
-        }
+        if (self.0)(bytes) { Ok(bytes.len()) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 
     fn flush(&mut self) -> io::Result<()> {

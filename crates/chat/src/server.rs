@@ -570,10 +570,7 @@ impl ChatServer {
             return Err(ChatError::Request(error.into()));
         }
         let key = LogKey { owner: principal.clone(), chat: id.clone() };
-        match self.0.logs.rename(&key, title).await? {
-            true => Ok(()),
-            false => Err(ChatError::NotFound),
-        }
+        if self.0.logs.rename(&key, title).await? { Ok(()) } else { Err(ChatError::NotFound) }
     }
 
     /// Lets the live runs end, and hands over those that have not ended after this time. Call it when

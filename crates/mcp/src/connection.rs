@@ -312,11 +312,10 @@ impl ChangeListener {
         let has_discover = |version: &&ProtocolVersion| !version.has_initialize();
         // The last one is the newest.
         let preferred: Vec<_> = versions.iter().rev().filter(has_discover).cloned().collect();
-        match preferred.is_empty() {
-            true => ClientLifecycleMode::Initialize,
-            false => {
-                ClientLifecycleMode::Auto { preferred_versions: preferred, legacy_version: None }
-            }
+        if preferred.is_empty() {
+            ClientLifecycleMode::Initialize
+        } else {
+            ClientLifecycleMode::Auto { preferred_versions: preferred, legacy_version: None }
         }
     }
 

@@ -31,9 +31,10 @@ impl Keys {
 
     /// Returns a key that belongs to no user.
     pub(crate) fn shared(&self, suffix: &str) -> String {
-        match self.is_cluster {
-            true => format!("{{{}}}{suffix}", self.prefix),
-            false => format!("{}{suffix}", self.prefix),
+        if self.is_cluster {
+            format!("{{{}}}{suffix}", self.prefix)
+        } else {
+            format!("{}{suffix}", self.prefix)
         }
     }
 
@@ -84,9 +85,10 @@ impl Keys {
     }
 
     fn ledger(&self, slot: fmt::Arguments<'_>) -> LedgerKeys {
-        LedgerKeys(match self.is_cluster {
-            true => format!("{}{{{slot}}}:", self.prefix),
-            false => self.prefix.to_string(),
+        LedgerKeys(if self.is_cluster {
+            format!("{}{{{slot}}}:", self.prefix)
+        } else {
+            self.prefix.to_string()
         })
     }
 }

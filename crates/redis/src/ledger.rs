@@ -58,10 +58,7 @@ impl LedgerStore for RedisStore {
             ids.dedup();
             // A script may only use keys that it is called with. A record that has left the list in between
             // is left out.
-            let rows = match ids.is_empty() {
-                true => Vec::new(),
-                false => self.load_rows(&ids).await?.1,
-            };
+            let rows = if ids.is_empty() { Vec::new() } else { self.load_rows(&ids).await?.1 };
             let mut found = HashMap::new();
             for (key, revision, json) in rows {
                 let record = read_record(&key, &json, page.list.is_strict())?;

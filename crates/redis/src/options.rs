@@ -193,9 +193,10 @@ async fn refuse_older_approvals(
     for kind in ["record:", "list:", "all:", "use:"] {
         find.arg(keys.shared(kind));
     }
-    match connection.run(&find).await? {
-        true => Err(RedisStoreError::OlderApprovals(keys.shared("").into())),
-        false => Ok(()),
+    if connection.run(&find).await? {
+        Err(RedisStoreError::OlderApprovals(keys.shared("").into()))
+    } else {
+        Ok(())
     }
 }
 

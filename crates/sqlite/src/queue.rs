@@ -53,9 +53,10 @@ impl<C: Send + 'static> Queue<C> {
                 return;
             }
             // The jobs before this one may have waited for the disk. No lock makes a reader wait.
-            let result = match asked_at.elapsed() > patience {
-                true => Err(SqliteError::Timeout(patience)),
-                false => job(owned).map_err(|failure| failure.0),
+            let result = if asked_at.elapsed() > patience {
+                Err(SqliteError::Timeout(patience))
+            } else {
+                job(owned).map_err(|failure| failure.0)
             };
             let _ = reply.send(result);
         });

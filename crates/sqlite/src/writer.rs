@@ -189,9 +189,10 @@ impl Waiting {
         }
         while jobs.len() < MAX_SHARED {
             // The second half of the places is for frames first: they would wait for ever otherwise.
-            let next = match jobs.len() < MAX_SHARED / 2 {
-                true => self.others.try_recv().or_else(|_| self.frames.try_recv()),
-                false => self.frames.try_recv().or_else(|_| self.others.try_recv()),
+            let next = if jobs.len() < MAX_SHARED / 2 {
+                self.others.try_recv().or_else(|_| self.frames.try_recv())
+            } else {
+                self.frames.try_recv().or_else(|_| self.others.try_recv())
             };
             let Ok(job) = next else { break };
             jobs.push(job);
@@ -251,9 +252,10 @@ impl WritingConnection {
         // The jobs before these may have waited for the lock of another process, or for the disk.
         let now = Instant::now();
         for late in jobs.extract_if(.., |job| now > job.deadline()) {
-            late.end(Err(match self.was_locked {
-                true => SqliteError::Busy,
-                false => SqliteError::Timeout(self.patience),
+            late.end(Err(if self.was_locked {
+                SqliteError::Busy
+            } else {
+                SqliteError::Timeout(self.patience)
             }));
         }
         if jobs.is_empty() {

@@ -35,10 +35,8 @@ impl ToolCallChunks {
         let mut chunks = ToolCallChunks { is_first, ..Self::default() };
         let is_approval_last = is_approval_last(call);
         let approval: Vec<_> = approval_request(call).into_iter().chain(decision(call)).collect();
-        let (approval, earlier_approval) = match is_approval_last {
-            true => (approval, Vec::new()),
-            false => (Vec::new(), approval),
-        };
+        let (approval, earlier_approval) =
+            if is_approval_last { (approval, Vec::new()) } else { (Vec::new(), approval) };
         match base_state(call) {
             BaseState::Output { output, preliminary } => {
                 chunks.same_step.push(input_available(call));

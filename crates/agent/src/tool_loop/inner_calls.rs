@@ -42,11 +42,10 @@ impl ToolLoop {
         for call in self.calls.iter_mut().filter(|call| call.state == CallState::RunsLast) {
             let pending = call.pending.clone();
             call.state = if is_alone { CallState::Running } else { CallState::Finished };
-            self.actions.push_back(match is_alone {
-                true => Action::Start(Effect::RunTool(pending)),
-                false => {
-                    Action::Emit(AgentEvent::tool_failed(pending.tool_call_id, UserText::RunsAlone))
-                }
+            self.actions.push_back(if is_alone {
+                Action::Start(Effect::RunTool(pending))
+            } else {
+                Action::Emit(AgentEvent::tool_failed(pending.tool_call_id, UserText::RunsAlone))
             });
         }
     }
@@ -80,12 +79,13 @@ impl ToolLoop {
             let goes_on = !std::mem::replace(&mut call.went_on, true);
             call.state = if goes_on { CallState::Running } else { CallState::Finished };
             let pending = call.pending.clone();
-            self.actions.push_back(match goes_on {
-                true => Action::Start(Effect::ResumeTool(pending)),
-                false => Action::Emit(AgentEvent::tool_failed(
+            self.actions.push_back(if goes_on {
+                Action::Start(Effect::ResumeTool(pending))
+            } else {
+                Action::Emit(AgentEvent::tool_failed(
                     pending.tool_call_id,
                     UserText::InnerCallsNotAsked,
-                )),
+                ))
             });
         }
         has_any

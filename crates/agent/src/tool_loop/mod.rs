@@ -442,9 +442,10 @@ impl ToolLoop {
     fn leave_out(&mut self, call: ToolCall, input: Json) {
         let is_provider_executed = call.executed_by == Executor::Provider;
         self.had_invalid_input |= !is_provider_executed;
-        let mut problem = match is_provider_executed {
-            true => "The output of this tool call was left out".to_owned(),
-            false => "This tool call was not executed".to_owned(),
+        let mut problem = if is_provider_executed {
+            "The output of this tool call was left out".to_owned()
+        } else {
+            "This tool call was not executed".to_owned()
         };
         let max = self.call_ids.max_step_calls();
         problem += &format!(": a step may hold at most {max} tool calls.");

@@ -239,9 +239,10 @@ async fn history(
     let (chat, version) = chats.chat_and_version(&principal, &id).await?;
     let page = HistoryPage::new(&chat.messages, query.as_deref().unwrap_or_default());
     let page = page?.of_chat(version, chat.answer_end()).for_client_of(&chats);
-    match json_len(&page) <= MAX_UNCOUNTED_BYTES {
-        true => Ok(json(&page)),
-        false => large_json(chats.reader(&principal)?, &page),
+    if json_len(&page) <= MAX_UNCOUNTED_BYTES {
+        Ok(json(&page))
+    } else {
+        large_json(chats.reader(&principal)?, &page)
     }
 }
 

@@ -212,18 +212,22 @@ fn parse_answers<T: DeserializeOwned>(
     text: &str,
     name: &'static str,
 ) -> Result<T, ParseRequestError> {
-    serde_json::from_str(text).map_err(|error| match error.is_data() {
-        true => FieldError::new(name, EXPECTED_LISTS).into(),
-        false => ParseRequestError::NotJson(error),
+    serde_json::from_str(text).map_err(|error| {
+        if error.is_data() {
+            FieldError::new(name, EXPECTED_LISTS).into()
+        } else {
+            ParseRequestError::NotJson(error)
+        }
     })
 }
 
 /// The error of a body without answers, whose first field is this one.
 fn unknown_field(name: &str) -> FieldError {
     let is_name = |it: char| it.is_ascii_alphanumeric() || "_-".contains(it);
-    let name = match name.len() <= MAX_SHOWN_NAME && name.chars().all(is_name) {
-        true => format!("unknown field `{name}`"),
-        false => "unknown fields".to_owned(),
+    let name = if name.len() <= MAX_SHOWN_NAME && name.chars().all(is_name) {
+        format!("unknown field `{name}`")
+    } else {
+        "unknown fields".to_owned()
     };
     FieldError::new("", format!("{name}; expected `decisions`, `toolOutputs` or `tool_call_id`"))
 }

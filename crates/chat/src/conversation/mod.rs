@@ -240,10 +240,8 @@ impl Chat {
     /// Returns the calls that only the client claims to have happened, oldest first. See
     /// [`is_unverified`](Self::is_unverified).
     pub fn unverified_calls(&self) -> impl Iterator<Item = &ToolPart> {
-        let messages = match self.unverified_calls.is_empty() {
-            true => None,
-            false => Some(self.messages.iter()),
-        };
+        let messages =
+            if self.unverified_calls.is_empty() { None } else { Some(self.messages.iter()) };
         messages.into_iter().flatten().flat_map(|message| self.unverified_calls.of(message))
     }
 
@@ -472,9 +470,10 @@ impl Chat {
         }
         let is_client_executed =
             |id: &_| self.client_executed.iter().any(|call| call.tool_call_id == *id);
-        match parts().any(|part| !part.is_settled() && is_client_executed(&part.tool_call_id)) {
-            true => StopReason::RequiresClientTool,
-            false => StopReason::Stop,
+        if parts().any(|part| !part.is_settled() && is_client_executed(&part.tool_call_id)) {
+            StopReason::RequiresClientTool
+        } else {
+            StopReason::Stop
         }
     }
 

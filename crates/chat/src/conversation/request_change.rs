@@ -273,9 +273,12 @@ fn response_after(chat: &Chat, question: Option<&MessageId>) -> NoChange {
 fn live_response_to<'c>(chat: &'c Chat, question: &MessageId) -> Option<&'c MessageId> {
     let last = chat.messages.last()?;
     let before = chat.messages.len().checked_sub(2).and_then(|at| chat.messages.get(at));
-    new_live_message(chat).filter(|live| match last.id == **live {
-        true => before.is_some_and(|before| before.id == *question),
-        false => last.id == *question,
+    new_live_message(chat).filter(|live| {
+        if last.id == **live {
+            before.is_some_and(|before| before.id == *question)
+        } else {
+            last.id == *question
+        }
     })
 }
 

@@ -40,9 +40,10 @@ pub(crate) fn answer(
                 return Decision::LoadWhole;
             }
             if !answered.is_any {
-                return Decision::Done(match answered.is_unknown {
-                    true => Response::UnknownCalls(Location::caller()),
-                    false => Response::Stored(message_id.clone()),
+                return Decision::Done(if answered.is_unknown {
+                    Response::UnknownCalls(Location::caller())
+                } else {
+                    Response::Stored(message_id.clone())
                 });
             }
             if answered.is_open && live.is_none() && is_last && mine.has_no_place() {
@@ -55,9 +56,10 @@ pub(crate) fn answer(
                 return Decision::Done(Response::Limit(limit));
             }
             // The run shows the results as they come.
-            match answered.is_open && may_begin && !mine.has_begun {
-                true => mine.append(view.control(), vec![begin()]),
-                false => Decision::Redeem,
+            if answered.is_open && may_begin && !mine.has_begun {
+                mine.append(view.control(), vec![begin()])
+            } else {
+                Decision::Redeem
             }
         }
         _ if !results.is_empty() => append_results(view, mine, results, Some(message_id)),
@@ -143,9 +145,12 @@ impl Answered {
         let (mut is_any, mut is_open, mut is_unknown) = (false, false, false);
         let approvals = plan.unverified_responses().map(|answer| {
             let mut parts = message.tool_parts();
-            let part = parts.find(|part| match is_posted {
-                true => answer.is_of(part, message),
-                false => part.approval_id() == Some(&answer.approval_id),
+            let part = parts.find(|part| {
+                if is_posted {
+                    answer.is_of(part, message)
+                } else {
+                    part.approval_id() == Some(&answer.approval_id)
+                }
             });
             let closed = chat.call_outcomes.iter();
             let mut closed = closed.filter(|known| known.message_id.as_ref() == Some(&message.id));

@@ -32,17 +32,21 @@ pub(crate) fn decide(view: Option<&View>, goal: &Goal, mine: &Mine) -> Decision 
         Goal::Delete if mine.epoch != Some(view.head.epoch) => without_log(goal, mine),
         Goal::Delete => {
             let (epoch, control) = (view.head.epoch, view.head.control);
-            match mine.revoked == Some(Some((epoch, control))) {
-                true => Decision::Delete { epoch, control },
-                false => Decision::RevokePending,
+            if mine.revoked == Some(Some((epoch, control))) {
+                Decision::Delete { epoch, control }
+            } else {
+                Decision::RevokePending
             }
         }
         Goal::Follow => match live {
             // The reader has a lost run mended.
-            Some(live) if view.head.is_lost => match view.state.lacks_begun_message() {
-                true => Decision::LoadWhole,
-                false => Decision::Done(view.joined(live)),
-            },
+            Some(live) if view.head.is_lost => {
+                if view.state.lacks_begun_message() {
+                    Decision::LoadWhole
+                } else {
+                    Decision::Done(view.joined(live))
+                }
+            }
             Some(live) => join(view, live, mine),
             None => Decision::Done(Response::Nothing),
         },

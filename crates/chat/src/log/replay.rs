@@ -213,9 +213,10 @@ fn catch_up(
                 };
                 let Some(asked) = asked.next() else { continue };
                 let tool_call_id = part.tool_call_id.clone();
-                each(match is_denied(asked) {
-                    true => AgentEvent::DenialOverruled { tool_call_id },
-                    false => AgentEvent::HandedToClient { tool_call_id, input: input.clone() },
+                each(if is_denied(asked) {
+                    AgentEvent::DenialOverruled { tool_call_id }
+                } else {
+                    AgentEvent::HandedToClient { tool_call_id, input: input.clone() }
                 });
             }
             Part::Data(part) if part.id.is_some() => {

@@ -305,9 +305,10 @@ impl RunFrames {
             if is_last {
                 self.push_id(position + 1, self.ahead, self.ahead > 0, out);
             } else if self.ahead == 0 {
-                match id.is_empty() {
-                    true => self.push_id(position, number, false, &mut id),
-                    false => count_up(&mut id),
+                if id.is_empty() {
+                    self.push_id(position, number, false, &mut id)
+                } else {
+                    count_up(&mut id)
                 }
                 out.extend_from_slice(&id);
             }
@@ -319,18 +320,17 @@ impl RunFrames {
     fn push_id(&self, position: u64, frames: usize, is_ahead: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.id_head);
         // Writing to a `Vec` does not fail.
-        let _ = match is_ahead {
-            true => writeln!(out, "{}", (position << FRAME_BITS) | frames as u64),
-            false => writeln!(out, "0x{position:x}{frames:0FRAME_DIGITS$x}"),
+        let _ = if is_ahead {
+            writeln!(out, "{}", (position << FRAME_BITS) | frames as u64)
+        } else {
+            writeln!(out, "0x{position:x}{frames:0FRAME_DIGITS$x}")
         };
     }
 
     /// Sets where the client stands ahead of the log.
     pub(crate) fn set_place(&mut self, place: EventId) {
-        (self.skipped, self.ahead) = match place.is_ahead {
-            true => (0, place.frames),
-            false => (place.frames, 0),
-        };
+        (self.skipped, self.ahead) =
+            if place.is_ahead { (0, place.frames) } else { (place.frames, 0) };
     }
 
     /// Returns the frames that the client has read and the log does not hold, as far as they are known.

@@ -29,9 +29,10 @@ pub(crate) struct EntryWriter {
 impl EntryWriter {
     /// Creates the writer of a model call that continues this message.
     pub(crate) fn new(message: &UiMessage, client: Client) -> Self {
-        let translator = match message.parts.is_empty() {
-            true => Translator::new(message.id.clone()),
-            false => Translator::continuing(message),
+        let translator = if message.parts.is_empty() {
+            Translator::new(message.id.clone())
+        } else {
+            Translator::continuing(message)
         };
         let translator =
             if client.answers_approvals() { translator } else { translator.without_approvals() };
@@ -237,9 +238,10 @@ fn write(chunk: &Chunk<'_>, state: &mut ChatState, queue: &mut Queue) {
 }
 
 fn push(chunk: &Chunk<'_>, queue: &mut Queue) {
-    match is_for_all(chunk) {
-        true => queue.push_chunk(chunk),
-        false => queue.push(OtherEntry::Chunk { chunk: json_of(chunk) }),
+    if is_for_all(chunk) {
+        queue.push_chunk(chunk)
+    } else {
+        queue.push(OtherEntry::Chunk { chunk: json_of(chunk) })
     }
 }
 

@@ -157,9 +157,10 @@ impl Undelivered {
     /// Whether a sink that has got `delivered` has got this, too: the rule of
     /// [`LogStore::acknowledge`](super::LogStore::acknowledge). Both are of one chat.
     pub fn is_acknowledged_by(&self, delivered: &Self) -> bool {
-        match self.epoch == delivered.epoch {
-            true => self.position <= delivered.position,
-            false => self.position == Self::DELETED && self.epoch < delivered.epoch,
+        if self.epoch == delivered.epoch {
+            self.position <= delivered.position
+        } else {
+            self.position == Self::DELETED && self.epoch < delivered.epoch
         }
     }
 

@@ -50,9 +50,10 @@ impl RedisStore {
                 }
                 _ => None,
             };
-            let entries = match load.has_frames {
-                true => (from..).zip(entries).collect(),
-                false => positions.into_iter().zip(entries).collect(),
+            let entries = if load.has_frames {
+                (from..).zip(entries).collect()
+            } else {
+                positions.into_iter().zip(entries).collect()
             };
             return Ok(Some(LoadedLog { head, snapshot, entries }));
         }

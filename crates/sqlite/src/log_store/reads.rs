@@ -32,9 +32,10 @@ impl SqliteStore {
                 Some(folded) => {
                     let mut statement = transaction.prepare_cached(SNAPSHOT)?;
                     let json = statement.query_row([head.key], |row| row.get(0))?;
-                    let messages = match has_messages {
-                        true => messages(transaction, &head, 0, usize::MAX)?,
-                        false => Vec::new(),
+                    let messages = if has_messages {
+                        messages(transaction, &head, 0, usize::MAX)?
+                    } else {
+                        Vec::new()
                     };
                     Some(Snapshot { position: unsigned(folded), head: json, messages })
                 }

@@ -198,9 +198,10 @@ impl Messages {
         }
         let page = Arc::make_mut(&mut pages[place]);
         page.entries.insert(rest, Entry::new(message.into()));
-        let second = match page.entries.len() > PAGE_MESSAGES {
-            true => Some(Page::of(page.entries.split_off(PAGE_MESSAGES / 2))),
-            false => None,
+        let second = if page.entries.len() > PAGE_MESSAGES {
+            Some(Page::of(page.entries.split_off(PAGE_MESSAGES / 2)))
+        } else {
+            None
         };
         page.count();
         if let Some(second) = second {

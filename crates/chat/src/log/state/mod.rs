@@ -453,9 +453,10 @@ impl ChatState {
         if !live_message::forget_unknown(&mut self.chat, &id, call) {
             return;
         }
-        match self.lacks_frames {
-            true => live_message::settle_call(&mut self.chat, &id, call),
-            false => self.push_received(ReceivedChunk::parse(chunk).ok()),
+        if self.lacks_frames {
+            live_message::settle_call(&mut self.chat, &id, call)
+        } else {
+            self.push_received(ReceivedChunk::parse(chunk).ok())
         }
     }
 

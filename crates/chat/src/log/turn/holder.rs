@@ -260,9 +260,10 @@ impl LogTurn {
                 hold.phase = Phase::Claiming;
                 let (run, approvals) =
                     (hold.run.clone(), view.state.chat().clone().take_unsent_approvals());
-                match approvals.is_empty() {
-                    true => self.call_agent(Vec::new()),
-                    false => drop(self.start(Effect::Claim { run, approvals })),
+                if approvals.is_empty() {
+                    self.call_agent(Vec::new())
+                } else {
+                    drop(self.start(Effect::Claim { run, approvals }))
                 }
             }
             Phase::Claiming | Phase::Agent | Phase::Ending => return false,

@@ -118,9 +118,8 @@ impl LogTurn {
             self.show_text();
             self.go();
         }
-        self.actions.pop_front().unwrap_or_else(|| match self.is_over {
-            true => Action::End,
-            false => Action::Wait { until: self.due() },
+        self.actions.pop_front().unwrap_or_else(|| {
+            if self.is_over { Action::End } else { Action::Wait { until: self.due() } }
         })
     }
 
@@ -319,10 +318,8 @@ impl LogTurn {
         }
         let live = || view.state.live().map(|live| live.run.clone());
         self.mine.found_live.get_or_insert_with(live);
-        self.mine.lost_reads = match view.head.is_lost {
-            true => self.mine.lost_reads.saturating_add(1),
-            false => 0,
-        };
+        self.mine.lost_reads =
+            if view.head.is_lost { self.mine.lost_reads.saturating_add(1) } else { 0 };
         if self.mine.known.as_ref().is_some_and(|known| !known.are_closed) {
             self.mine.known = None;
         }
@@ -415,10 +412,8 @@ impl LogTurn {
                 self.put_snapshot();
             }
             let Some(view) = &mut self.view else { return };
-            let applied = match is_own {
-                true => view.state.apply_own(entry),
-                false => view.state.apply(entry),
-            };
+            let applied =
+                if is_own { view.state.apply_own(entry) } else { view.state.apply(entry) };
             if let Err(error) = applied {
                 return self.refuse_log(error);
             }
@@ -628,9 +623,10 @@ fn state_after(state: &ChatState, queue: Option<&Queue>, entries: &[Entry]) -> C
     let mut next = state.clone();
     for entry in entries {
         // An entry that does not fit is found when the log has it.
-        let _ = match queue.is_some_and(|queue| queue.contains(entry)) {
-            true => next.apply_own(entry),
-            false => next.apply(entry),
+        let _ = if queue.is_some_and(|queue| queue.contains(entry)) {
+            next.apply_own(entry)
+        } else {
+            next.apply(entry)
         };
     }
     next.return_message();

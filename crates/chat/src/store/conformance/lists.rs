@@ -89,9 +89,10 @@ fn lists() -> Vec<Case> {
                 // The first poll, after which nothing is missed.
                 let is_early = (&mut changed).now_or_never().is_some();
                 made.await?;
-                match is_early || timeout(SOON, changed).await.is_ok() {
-                    true => Ok(()),
-                    false => Err(CaseFailure(format!("{change} does not wake"))),
+                if is_early || timeout(SOON, changed).await.is_ok() {
+                    Ok(())
+                } else {
+                    Err(CaseFailure(format!("{change} does not wake")))
                 }
             };
             let append = |append| Box::pin(async { log.appended(append).await.map(drop) });

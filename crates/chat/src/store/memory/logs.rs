@@ -229,12 +229,11 @@ impl Logs {
         for ended in std::mem::replace(&mut self.ended, rest).into_iter().rev() {
             let (_, key, epoch) = &ended;
             let log = self.get(key).filter(|log| log.epoch == *epoch);
-            match log.is_some_and(Log::has_old_snapshot) {
-                true => {
-                    kept.insert(key.clone());
-                    self.ended.push_front(ended);
-                }
-                false => self.forget_first_ended(key, *epoch),
+            if log.is_some_and(Log::has_old_snapshot) {
+                kept.insert(key.clone());
+                self.ended.push_front(ended);
+            } else {
+                self.forget_first_ended(key, *epoch)
             }
         }
         kept

@@ -203,9 +203,10 @@ impl LogStore for InMemoryLogStore {
             let snapshot = log.snapshot.as_ref().map(|stored| Snapshot {
                 position,
                 head: stored.head.clone(),
-                messages: match load.has_messages {
-                    true => stored.messages.values().cloned().collect(),
-                    false => Vec::new(),
+                messages: if load.has_messages {
+                    stored.messages.values().cloned().collect()
+                } else {
+                    Vec::new()
                 },
             });
             let entries = entries.map(|(position, entry)| (position, entry.clone())).collect();

@@ -464,12 +464,11 @@ impl Step<'_> {
     fn show_progress(&mut self, id: &ApprovalId) {
         let Some(call) = self.world.ledger.call(id).cloned() else { return };
         let output = Json::string(&format!("so far {}", self.world.fresh()));
-        let event = match self.random.one_in(2) {
-            true => AgentEvent::preliminary_output(call, output),
-            false => {
-                self.world.counts.parts_of_calls += 1;
-                AgentEvent::data("log", output)
-            }
+        let event = if self.random.one_in(2) {
+            AgentEvent::preliminary_output(call, output)
+        } else {
+            self.world.counts.parts_of_calls += 1;
+            AgentEvent::data("log", output)
         };
         self.deliver(Input::Progress(Box::new(event)));
     }
