@@ -118,7 +118,8 @@ const MAX_DEBUG_CHARS: usize = 24;
 /// ```
 pub fn log_text(text: &str) -> Cow<'_, str> {
     let end = text.char_indices().nth(MAX_LOG_CHARS).map_or(text.len(), |(end, _)| end);
-    let (shown, is_cut) = (&text[..end], end < text.len());
+    let shown = &text[..end];
+    let is_cut = end < text.len();
     // `escape_debug` escapes quotation marks too, which need no escape here.
     let is_plain = |c: char| matches!(c, '"' | '\'') || c.escape_debug().eq([c]);
     if !is_cut && shown.chars().all(is_plain) {

@@ -94,7 +94,8 @@ mod tests {
 
     /// Repeats an operation that fails after `answer`, and returns how many attempts there were.
     async fn attempts(answer: Duration) -> u32 {
-        let (mut retries, mut attempts) = (Retries::default(), 0);
+        let mut retries = Retries::default();
+        let mut attempts = 0;
         loop {
             sleep(answer).await;
             attempts += 1;

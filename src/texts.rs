@@ -176,7 +176,7 @@ mod tests {
     fn each_text_has_its_own_place_in_the_table_and_its_own_words() {
         for (at, &text) in UserText::ALL.iter().enumerate() {
             assert_eq!(text as usize, at, "{text:?}");
-            let same = UserText::ALL.iter().filter(|it| it.in_english() == text.in_english());
+            let same = UserText::ALL.iter().filter(|other| other.in_english() == text.in_english());
             assert_eq!(same.count(), 1, "{text:?}");
             assert!(text.in_english().ends_with('.'), "{text:?}");
         }

@@ -71,7 +71,8 @@ async fn measure_redis(delay: Duration) {
 async fn measure_sqlite() {
     let program = std::env::current_exe().expect("this program");
     let server = |store: &str| Example::run(&program, &[(ROLE, store.to_owned())]);
-    let (memory, sqlite) = (server("memory"), server("sqlite"));
+    let memory = server("memory");
+    let sqlite = server("sqlite");
     let before = (memory.cpu_time(), sqlite.cpu_time());
     let streams = number("STREAMS", 300);
     let mut answers = tokio::task::JoinSet::new();
@@ -86,7 +87,8 @@ async fn measure_sqlite() {
     }
     let times = answers.join_all().await;
     let longest = times.iter().max().expect("answers");
-    let (in_memory, in_sqlite) = (memory.cpu_time() - before.0, sqlite.cpu_time() - before.1);
+    let in_memory = memory.cpu_time() - before.0;
+    let in_sqlite = sqlite.cpu_time() - before.1;
     let ratio = in_sqlite.as_secs_f64() / in_memory.as_secs_f64();
     println!(
         "{streams} answers of {WORDS} words at 50 a second: {in_memory:.2?} of CPU in memory, \

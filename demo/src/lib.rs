@@ -94,7 +94,8 @@ async fn run_now(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
     println!("Each browser is a user of its own. {others}");
     println!("{}", storage.description());
 
-    let (worlds, readiness) = (storage.worlds(), storage.readiness());
+    let worlds = storage.worlds();
+    let readiness = storage.readiness();
     let is_stopping = Arc::new(AtomicBool::new(false));
     let stops = Arc::clone(&is_stopping);
     let no_answers = Arc::new(FailureLog::default());
@@ -313,17 +314,19 @@ type SetLimit = fn(StoredLimits, usize) -> StoredLimits;
 
 /// The environment variables that set limits which hold with every store.
 const LIMIT_VARIABLES: [(&str, SetLimit); 6] = [
-    ("UIMS_MAX_CHAT_MESSAGES", |limits, n| limits.of_chats(|it| it.with_max_chat_messages(n))),
-    ("UIMS_MAX_CHAT_BYTES", |limits, n| limits.of_chats(|it| it.with_max_chat_bytes(n))),
-    ("UIMS_MAX_USER_CHATS", |limits, n| limits.of_chats(|it| it.with_max_user_chats(n))),
+    ("UIMS_MAX_CHAT_MESSAGES", |limits, n| {
+        limits.of_chats(|limits| limits.with_max_chat_messages(n))
+    }),
+    ("UIMS_MAX_CHAT_BYTES", |limits, n| limits.of_chats(|limits| limits.with_max_chat_bytes(n))),
+    ("UIMS_MAX_USER_CHATS", |limits, n| limits.of_chats(|limits| limits.with_max_user_chats(n))),
     ("UIMS_MAX_CHAT_APPROVALS", |limits, n| {
-        limits.of_approvals(|it| it.with_max_chat_approvals(n))
+        limits.of_approvals(|limits| limits.with_max_chat_approvals(n))
     }),
     ("UIMS_MAX_USER_APPROVALS", |limits, n| {
-        limits.of_approvals(|it| it.with_max_user_approvals(n))
+        limits.of_approvals(|limits| limits.with_max_user_approvals(n))
     }),
     ("UIMS_MAX_DESCRIPTION_BYTES", |limits, n| {
-        limits.of_approvals(|it| it.with_max_description_bytes(n))
+        limits.of_approvals(|limits| limits.with_max_description_bytes(n))
     }),
 ];
 
@@ -338,7 +341,9 @@ pub fn schemas(model: Arc<dyn Model>, storage: &Storage) -> anyhow::Result<Strin
 /// Answers the turns with an agent that knows the names of the user's files.
 fn with_files(agent: Agent, worlds: Arc<Worlds>) -> impl ChatAgent {
     move |turn: Turn| -> AgentEventStream {
-        let (agent, worlds, user) = (agent.clone(), Arc::clone(&worlds), turn.principal.clone());
+        let agent = agent.clone();
+        let worlds = Arc::clone(&worlds);
+        let user = turn.principal.clone();
         Box::pin(try_stream! {
             let files = in_database(move || worlds.of(&user)).await?.files.join(", ");
             let instructions = format!("{INSTRUCTIONS} The person's files: {files}.");

@@ -153,7 +153,11 @@ fn reply(user_text: &str, files: &[&str], last_number: Option<u32>) -> ScriptedR
 
 /// Returns the gates after this word.
 fn gates_after(word: &str, user_text: &str) -> impl Iterator<Item = Gate> {
-    user_text.split_whitespace().skip_while(move |it| *it != word).skip(1).map_while(Gate::named)
+    user_text
+        .split_whitespace()
+        .skip_while(move |next| *next != word)
+        .skip(1)
+        .map_while(Gate::named)
 }
 
 /// Returns the file that the user names, also if it is missing. If they name none, returns the first file
@@ -174,7 +178,8 @@ fn latest_input(messages: &[ModelMessage]) -> (Vec<String>, Option<String>) {
     let is_assistant = |message: &ModelMessage| matches!(message, ModelMessage::Assistant { .. });
     let last_assistant = messages.iter().rposition(is_assistant);
     let since = &messages[last_assistant.map_or(0, |at| at + 1)..];
-    let (mut sentences, mut user_text) = (Vec::new(), None);
+    let mut sentences = Vec::new();
+    let mut user_text = None;
     for message in since {
         match message {
             ModelMessage::Tool { content } => {

@@ -396,8 +396,11 @@ mod tests {
             let store = memory_store(|name| Ok((name == set).then(|| "7".to_owned()))).unwrap();
             format!("{store:?}")
         });
-        for (at, (name, field)) in
-            MEMORY_VARIABLES.map(|it| it.0).into_iter().zip(["user", "store"]).enumerate()
+        for (at, (name, field)) in MEMORY_VARIABLES
+            .map(|variable| variable.0)
+            .into_iter()
+            .zip(["user", "store"])
+            .enumerate()
         {
             assert!(limits[at].contains(&format!("{field}: 7")) && limits[at] != default, "{name}");
         }

@@ -139,7 +139,8 @@ impl ChatRejection {
         if is_not_allowed && is_minute_over(&POLICY_WARNED_AT, Instant::now()) {
             tracing::warn!(reason = log_causes(self), "a host or an origin is not allowed");
         }
-        let (status, site) = (status.as_u16(), self.site);
+        let status = status.as_u16();
+        let site = self.site;
         // The macros read the causes only if a subscriber wants the event.
         if self.kind == ChatRejectionKind::Unavailable && self.source.is_some() {
             tracing::warn!(status, reason = log_causes(self), %site, "a request is rejected");
@@ -302,7 +303,8 @@ mod tests {
 
     #[test]
     fn requests_without_a_user_are_logged_at_warn_once_a_minute() {
-        let (last, begin) = (Mutex::new(None), Instant::now());
+        let last = Mutex::new(None);
+        let begin = Instant::now();
         let seconds = [0, 1, 59, 60, 61, 119, 120];
         let due = seconds.map(|at| is_minute_over(&last, begin + Duration::from_secs(at)));
         assert_eq!(due, [true, false, false, true, false, false, true]);

@@ -41,7 +41,8 @@ impl Text {
     /// boundaries within the buffer, or lies beyond 4 GiB.
     pub fn slice(buffer: &Arc<str>, range: Range<usize>) -> Option<Self> {
         buffer.get(range.clone())?;
-        let (start, end) = (range.start.try_into().ok()?, range.end.try_into().ok()?);
+        let start = range.start.try_into().ok()?;
+        let end = range.end.try_into().ok()?;
         Some(Text(Repr::Slice { buffer: Arc::clone(buffer), start, end }))
     }
 }

@@ -67,7 +67,8 @@ pub(crate) fn check_format<K: RecordKind>(json: &str) -> Result<(), FormatError>
 }
 
 fn check_number<K: RecordKind>(format: Option<u64>) -> Result<(), FormatError> {
-    let (kind, reads) = (K::NAME, K::FORMAT);
+    let kind = K::NAME;
+    let reads = K::FORMAT;
     match format {
         Some(format) if format > reads => Err(FormatError::Newer { kind, format, reads }),
         Some(format) if format == reads => Ok(()),

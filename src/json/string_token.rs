@@ -15,7 +15,8 @@ pub(crate) fn string_end(bytes: &[u8], from: usize) -> usize {
 
 /// Returns the offset behind the closing quote of the string that opens at `from`, and whether the string has escapes.
 pub(super) fn end_and_escapes(bytes: &[u8], from: usize) -> (usize, bool) {
-    let (mut at, mut has_escapes) = (from + 1, false);
+    let mut at = from + 1;
+    let mut has_escapes = false;
     while let Some(found) = bytes.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
         at += found;
         if bytes[at] == b'"' {

@@ -224,7 +224,8 @@ impl ToolPart {
             reason: reason.map(str::to_owned),
             details: std::mem::take(&mut approval.details),
         };
-        let (input, approval) = (input.take(), Box::new(approval));
+        let input = input.take();
+        let approval = Box::new(approval);
         self.state = ToolState::ApprovalResponded { input, approval };
         Ok(())
     }

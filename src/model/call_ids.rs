@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 /// assert_eq!(rule.apply("call1"), "call1");
 /// // The same in each request, for the call and its result.
 /// assert_eq!(rule.apply("functions.search:0"), rule.apply("functions.search:0"));
-/// assert!(rule.apply("functions.search:0").chars().all(|it| it.is_ascii_alphanumeric()));
+/// assert!(rule.apply("functions.search:0").chars().all(|char| char.is_ascii_alphanumeric()));
 /// ```
 #[derive(Debug, Clone)]
 pub struct CallIdRule {

@@ -21,7 +21,8 @@ pub fn as_text(file: &FileContent) -> String {
     text.map_or_else(
         || placeholder(file),
         |text| {
-            let (name, text) = (name(file), text.trim_start_matches('\u{feff}'));
+            let name = name(file);
+            let text = text.trim_start_matches('\u{feff}');
             format!("(A file of type {media_type}{name}, which says:)\n\n{text}")
         },
     )

@@ -341,7 +341,8 @@ impl AssistantMessage<'_> {
             Some(input) => result.of_changed_input(&input.changed),
             None => result,
         };
-        let (tool_name, is_provider_executed) = (call.tool_name.clone(), call.provider_executed);
+        let tool_name = call.tool_name.clone();
+        let is_provider_executed = call.provider_executed;
         step.content.push(AssistantContent::ToolCall(call));
         // A result of this turn is the server's own.
         let is_unverified = update.is_none()

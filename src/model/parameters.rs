@@ -125,8 +125,9 @@ impl Merged {
 
     /// Adds schemas of which one holds.
     fn add_one_of(&mut self, schemas: Vec<Merged>) {
-        let in_all =
-            |name: &String| schemas.iter().all(|schema| schema.required().any(|it| it == *name));
+        let in_all = |name: &String| {
+            schemas.iter().all(|schema| schema.required().any(|required| required == *name))
+        };
         let first = schemas.first().into_iter().flat_map(Merged::required);
         let required = self.required().chain(first.filter(in_all)).collect();
         schemas.iter().for_each(|schema| self.add_properties(schema));
@@ -162,7 +163,8 @@ impl Merged {
 
 /// Adds a schema to those of which a property may have any.
 fn add_choice(known: &mut Value, schema: &Value) {
-    let is_choice = known.as_object().is_some_and(|it| it.len() == 1 && it.contains_key("anyOf"));
+    let is_choice =
+        known.as_object().is_some_and(|object| object.len() == 1 && object.contains_key("anyOf"));
     match known.get_mut("anyOf") {
         Some(Value::Array(choices)) if is_choice => {
             if !choices.contains(schema) {
@@ -262,7 +264,7 @@ mod tests {
             (json!({"$ref": "#/$defs/Missing"}), Some(object(json!({})))),
         ] {
             let found = parameters(&Json::from_serialize(&schema).unwrap());
-            assert_eq!(found.map(|it| it.decode().unwrap()), expected, "{schema}");
+            assert_eq!(found.map(|found| found.decode().unwrap()), expected, "{schema}");
         }
     }
 

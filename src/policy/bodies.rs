@@ -55,7 +55,8 @@ impl BodyBudget {
         max_len: usize,
     ) -> (IncompleteBody, AbortRegistration) {
         let (cut_off, registration) = AbortHandle::new_pair();
-        let (budget, bytes) = (self.clone(), Vec::new());
+        let budget = self.clone();
+        let bytes = Vec::new();
         (IncompleteBody { budget, owner, max_len, id: None, cut_off, bytes }, registration)
     }
 
@@ -120,7 +121,8 @@ impl IncompleteBody {
             None => {
                 let id = bodies.next_id;
                 bodies.next_id += 1;
-                let (owner, cut_off) = (self.owner.clone(), self.cut_off.clone());
+                let owner = self.owner.clone();
+                let cut_off = self.cut_off.clone();
                 bodies.by_id.insert(id, Entry { owner, bytes: 0, cut_off });
                 *self.id.insert(id)
             }

@@ -278,7 +278,9 @@ fn unit_text(unit: u16) -> String {
 /// Returns how many levels deep a value nests.
 fn depth(text: &str) -> usize {
     let bytes = text.as_bytes();
-    let (mut open, mut deepest, mut i) = (0_usize, 0, 0);
+    let mut open = 0_usize;
+    let mut deepest = 0;
+    let mut i = 0;
     while let Some(&byte) = bytes.get(i) {
         match byte {
             b'"' => {

@@ -215,7 +215,7 @@ impl ToolCalls {
                             .filter(|descriptor| !descriptor.is_null()),
                         input_schema_input: input_schema_input.as_deref().cloned(),
                         request_reason: reason.as_deref().map(str::to_owned),
-                        is_automatic: is_automatic.filter(|it| *it),
+                        is_automatic: is_automatic.filter(|flag| *flag),
                         signature: signature.as_deref().map(str::to_owned),
                         extra: ExtraFields::default(),
                     },

@@ -165,7 +165,8 @@ impl Decoder {
                 event.data.push_str(&text());
             }
             (b"data", None) => {
-                let (line, data) = (self.lines, text().into_owned());
+                let line = self.lines;
+                let data = text().into_owned();
                 self.event = Some(Event { line, id: None, event: None, data });
             }
             (b"event", _) => self.event_type = Some(text().into_owned()).filter(|t| !t.is_empty()),

@@ -24,11 +24,13 @@ fn is_plain(bytes: &[u8]) -> bool {
         }
     }
     if let (Some(first), Some(last)) = (rest.first_chunk::<8>(), rest.last_chunk::<8>()) {
-        let (first, last) = (u64::from_ne_bytes(*first), u64::from_ne_bytes(*last));
+        let first = u64::from_ne_bytes(*first);
+        let last = u64::from_ne_bytes(*last);
         return !word_needs_escape(first) && !word_needs_escape(last);
     }
     if let (Some(first), Some(last)) = (rest.first_chunk::<4>(), rest.last_chunk::<4>()) {
-        let (first, last) = (u32::from_ne_bytes(*first), u32::from_ne_bytes(*last));
+        let first = u32::from_ne_bytes(*first);
+        let last = u32::from_ne_bytes(*last);
         return !word_needs_escape(u64::from(first) << 32 | u64::from(last));
     }
     !rest.iter().fold(false, |any, &byte| any | needs_escape(byte))
@@ -73,7 +75,8 @@ fn append_with_escapes(out: &mut impl Buffer, bytes: &[u8]) {
             b'\r' => out.put(b"\\r"),
             b'\t' => out.put(b"\\t"),
             other => {
-                let (high, low) = (HEX[usize::from(other >> 4)], HEX[usize::from(other & 15)]);
+                let high = HEX[usize::from(other >> 4)];
+                let low = HEX[usize::from(other & 15)];
                 out.put(&[b'\\', b'u', b'0', b'0', high, low]);
             }
         }

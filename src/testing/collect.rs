@@ -40,7 +40,8 @@ where
     B::Error: Into<BoxError>,
 {
     let read = ReadBody::read(body, None).await;
-    let (mut reader, mut chunks) = (ChunkReader::default(), Vec::new());
+    let mut reader = ChunkReader::default();
+    let mut chunks = Vec::new();
     for Event { line, data, .. } in read.chunk_events() {
         let line = *line;
         match reader.read(data).map_err(|source| CollectError::NotAChunk { line, source })? {

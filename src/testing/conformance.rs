@@ -139,7 +139,9 @@ impl Conformance {
         );
         for Finding { chunk, violation: Violation { rule, subject, .. } } in found {
             let at = chunk.map_or_else(|| "at the end".to_owned(), |n| format!("chunk {n}"));
-            let (code, why, remedy) = (rule.code(), rule.why(), rule.remedy());
+            let code = rule.code();
+            let why = rule.why();
+            let remedy = rule.remedy();
             // Writing to a string does not fail.
             let _ = write!(
                 text,

@@ -157,15 +157,16 @@ impl Recording {
 
     /// Returns the exchanges of today. They may differ if `records`.
     async fn replay_and_compare(&self, route: &Route<'_>, records: bool) -> Vec<Exchange> {
-        let (mut recorded_names, mut names) = (Names::default(), Names::default());
+        let mut recorded_names = Names::default();
+        let mut names = Names::default();
         let mut replayed = Vec::new();
         for recorded in &self.exchanges {
             let request = recorded_names.translate(&recorded.request, &names);
             let advice = recorded.advice_for_request(&recorded_names);
             let reply = route.post(request.clone(), None).await;
             let now = recorded.with_reply(request, reply, advice);
-            let (was, is) =
-                (recorded_names.snapshot(&recorded.chunks), names.snapshot(&now.chunks));
+            let was = recorded_names.snapshot(&recorded.chunks);
+            let is = names.snapshot(&now.chunks);
             if !records {
                 recorded.compare(&was, &is, advice.or_else(|| now.advice_for_response(recorded)));
             }
@@ -185,7 +186,8 @@ impl Exchange {
         let RecordedRequest { request } = request.unwrap_or_else(|error| {
             panic!("the recording {}: line 1 holds no request: {error}", path.display())
         });
-        let (mut times, mut chunks) = (Vec::new(), Vec::new());
+        let mut times = Vec::new();
+        let mut chunks = Vec::new();
         for (index, line) in lines.enumerate() {
             let RecordedChunk { at, chunk } = serde_json::from_str(line).unwrap_or_else(|error| {
                 panic!("the recording {}: line {}: {error}", path.display(), index + 2)
@@ -198,7 +200,8 @@ impl Exchange {
 
     /// Returns this exchange as it is now.
     fn with_reply(&self, request: String, reply: Reply, advice: Option<&str>) -> Exchange {
-        let (path, body) = (self.path.display(), &reply.body);
+        let path = self.path.display();
+        let body = &reply.body;
         assert!(
             reply.status.is_success(),
             "{path}: the response is {}: {}{}",
@@ -223,9 +226,11 @@ impl Exchange {
 
     /// Compares the lines of two snapshots.
     fn compare(&self, was: &str, is: &str, advice: Option<&str>) {
-        let (mut recorded, mut now) = (was.lines(), is.lines());
+        let mut recorded = was.lines();
+        let mut now = is.lines();
         for line in 2.. {
-            let (was, is) = (recorded.next(), now.next());
+            let was = recorded.next();
+            let is = now.next();
             assert!(
                 was == is,
                 "{}, line {line}: the response has changed{}\n\

@@ -98,7 +98,8 @@ impl<'h> Route<'h> {
             request.unwrap_or_else(|error| panic!("{uri:?} is no URI: {error}"))
         };
         let post = {
-            let (call, uri) = (Rc::clone(&call), uri.to_owned());
+            let call = Rc::clone(&call);
+            let uri = uri.to_owned();
             move |body: String, max_chunks| {
                 let request = Request::post(&uri).header(CONTENT_TYPE, "application/json");
                 call(checked(&uri, request.body(body)), max_chunks)

@@ -214,7 +214,8 @@ pub(super) enum Kind {
 
 impl Kind {
     fn start<'a>(self, id: &'a str, metadata: Option<&'a ProviderMetadata>) -> Chunk<'a> {
-        let (id, provider_metadata) = (Cow::Borrowed(id), metadata.map(Cow::Borrowed));
+        let id = Cow::Borrowed(id);
+        let provider_metadata = metadata.map(Cow::Borrowed);
         match self {
             Kind::Text => Chunk::TextStart { id, provider_metadata },
             Kind::Reasoning => Chunk::ReasoningStart { id, provider_metadata },
@@ -227,7 +228,8 @@ impl Kind {
         delta: &'a str,
         metadata: Option<&'a ProviderMetadata>,
     ) -> Chunk<'a> {
-        let (id, delta) = (Cow::Borrowed(id), Cow::Borrowed(delta));
+        let id = Cow::Borrowed(id);
+        let delta = Cow::Borrowed(delta);
         let provider_metadata = metadata.map(Cow::Borrowed);
         match self {
             Kind::Text => Chunk::TextDelta { id, delta, provider_metadata },
@@ -236,7 +238,8 @@ impl Kind {
     }
 
     fn end<'a>(self, id: &'a str, end: PartEnd<'a>) -> Chunk<'a> {
-        let (id, provider_metadata) = (Cow::Borrowed(id), end.metadata.map(Cow::Borrowed));
+        let id = Cow::Borrowed(id);
+        let provider_metadata = end.metadata.map(Cow::Borrowed);
         let citations = end.citations.map(Cow::Borrowed);
         match self {
             Kind::Text => Chunk::TextEnd { id, citations, provider_metadata },

@@ -177,7 +177,9 @@ impl ToolContext {
         name: impl Into<Text>,
         data: &(impl Serialize + ?Sized + Sync),
     ) -> Result<(), EmitError> {
-        let (name, id, data) = (name.into(), None, Json::from_serialize(data)?);
+        let name = name.into();
+        let id = None;
+        let data = Json::from_serialize(data)?;
         self.emit(ToolEvent::Data(Box::new(Data { name, id, data, transient: false }))).await
     }
 
@@ -192,7 +194,9 @@ impl ToolContext {
         id: impl Into<Text>,
         data: &(impl Serialize + ?Sized + Sync),
     ) -> Result<(), EmitError> {
-        let (name, id, data) = (name.into(), Some(id.into()), Json::from_serialize(data)?);
+        let name = name.into();
+        let id = Some(id.into());
+        let data = Json::from_serialize(data)?;
         self.emit(ToolEvent::Data(Box::new(Data { name, id, data, transient: false }))).await
     }
 

@@ -163,10 +163,12 @@ impl AgentRun {
         let message = self.transcript.current_message().clone();
         let asked = message.tool_parts().filter(|part| part.outer_call().as_ref() == Some(&outer));
         let asked = asked.count();
-        let (tools, turn) = (self.tools.clone(), Arc::clone(&self.turn));
+        let tools = self.tools.clone();
+        let turn = Arc::clone(&self.turn);
         let kept = self.suspended.remove(&call.tool_call_id);
         let run = async move {
-            let (round, outcomes) = (last_round(&message, &outer), &turn.chat.call_outcomes);
+            let round = last_round(&message, &outer);
+            let outcomes = &turn.chat.call_outcomes;
             let resumed = match kept {
                 Some(state) => {
                     let results =
@@ -219,13 +221,16 @@ impl AgentRun {
         } = self;
         match effect {
             Effect::CallModel { step } => {
-                let (chat, problem) = (transcript.chat(), output_problem.take());
+                let chat = transcript.chat();
+                let problem = output_problem.take();
                 if step == 1 || turn.chat.open_approvals().is_empty() {
                     return call_model(settings, tools, chat, &turn.deferred, step, problem);
                 }
                 // The calls of older messages may have results since the last step.
-                let (settings, tools) = (Arc::clone(settings), tools.clone());
-                let (chat, turn) = (chat.clone(), Arc::clone(turn));
+                let settings = Arc::clone(settings);
+                let tools = tools.clone();
+                let chat = chat.clone();
+                let turn = Arc::clone(turn);
                 let calling = async move {
                     match turn.newest_results().await {
                         Ok(deferred) => {
@@ -260,7 +265,8 @@ impl AgentRun {
                 })
             }
             Effect::RequestApprovals(calls) => {
-                let (tools, turn) = (tools.clone(), Arc::clone(turn));
+                let tools = tools.clone();
+                let turn = Arc::clone(turn);
                 let asked_by = |call: &PendingToolCall| inner.get(&call.tool_call_id);
                 let outer = match approver {
                     Approver::User => {
@@ -424,7 +430,8 @@ async fn request_approvals(
             && let Err(problem) = tools.check_asked(call, &turn.principal).await
         {
             refused.push(at);
-            let (tool_call_id, event) = (call.tool_call_id.clone(), ToolEvent::Failed(problem));
+            let tool_call_id = call.tool_call_id.clone();
+            let event = ToolEvent::Failed(problem);
             inputs.push(Input::Tool { tool_call_id, event });
         }
     }
@@ -476,7 +483,8 @@ fn ask_outer(outer: Option<&InnerCalls>, agents: &[Box<str>], call: PendingToolC
     // A changed input is written there.
     let descriptor = Json::parse("{}").ok();
     let details = ApprovalRequestDetails { descriptor, ..ApprovalRequestDetails::default() };
-    let (approval_id, details) = (asked.as_str().into(), Some(Box::new(details)));
+    let approval_id = asked.as_str().into();
+    let details = Some(Box::new(details));
     Input::ApprovalRequested { tool_call_id, approval_id, details }
 }
 
@@ -498,9 +506,11 @@ async fn take_outer_call(
     let mut results = taken.results;
     // What was not asked has only its error, which no ledger knows.
     let refused = round.iter().filter(|part| approval_of(message, part, outcomes).is_none());
-    results.extend(refused.filter_map(|part| result_in(message, part, outcomes)).filter(|it| {
-        matches!(it.outcome, DeferredOutcome::Executed { outcome: ToolOutcome::Failed(_) })
-    }));
+    results.extend(refused.filter_map(|part| result_in(message, part, outcomes)).filter(
+        |result| {
+            matches!(result.outcome, DeferredOutcome::Executed { outcome: ToolOutcome::Failed(_) })
+        },
+    ));
     Some((taken.state, results))
 }
 

@@ -126,7 +126,7 @@ impl Resumed {
                 None => (DeferredOutcome::Revoked, None),
             };
             let mut result = own.with_outcome(outcome);
-            let descriptor = changed.as_ref().and_then(|it| Json::from_serialize(it).ok());
+            let descriptor = changed.as_ref().and_then(|input| Json::from_serialize(input).ok());
             result.changed_input = changed;
             chat.record_result(&result, descriptor.as_ref());
         }
@@ -179,7 +179,8 @@ pub(super) fn result_in(
         }
         _ => return None,
     };
-    let (id, name) = (part.tool_call_id.clone(), part.tool_name.clone());
+    let id = part.tool_call_id.clone();
+    let name = part.tool_name.clone();
     let mut result = DeferredToolResult::new(message.id.clone(), id, name, outcome);
     result.changed_input = ChangedInput::of_call(message, part);
     Some(result)

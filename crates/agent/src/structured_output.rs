@@ -26,7 +26,8 @@ pub(super) struct StructuredOutput {
 impl StructuredOutput {
     #[track_caller]
     pub(super) fn new<T: JsonSchema + DeserializeOwned>() -> Self {
-        let (name, schema) = (T::schema_name(), schema_for!(T));
+        let name = T::schema_name();
+        let schema = schema_for!(T);
         let is_object = schema.get("type").is_some_and(|kind| kind == "object");
         assert!(is_object, "structured output must be an object; {name} is not");
         let Some(validator) = compile_validator(schema.as_value()) else {

@@ -206,7 +206,8 @@ impl ToolPolicy {
                 Authorization::Sync(authorize) => call(|| authorize(principal, input)),
                 Authorization::Async(authorize) => {
                     let authorize = Arc::clone(authorize);
-                    let (principal, input) = (principal.clone(), input.clone());
+                    let principal = principal.clone();
+                    let input = input.clone();
                     self.call_async(async move { authorize(principal, input).await }).await
                 }
             };
@@ -252,7 +253,8 @@ impl ToolPolicy {
             ApprovalRequirement::Always => return true,
             ApprovalRequirement::When(predicate) => call(|| predicate(input, &context)),
             ApprovalRequirement::WhenAsync(predicate) => {
-                let (predicate, input) = (Arc::clone(predicate), input.clone());
+                let predicate = Arc::clone(predicate);
+                let input = input.clone();
                 self.call_async(async move { predicate(input, context).await }).await
             }
         };

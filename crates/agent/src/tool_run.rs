@@ -101,7 +101,8 @@ pub(super) async fn execute(
     context: ToolContext,
 ) -> ToolEvent {
     let span = tool_span(tool.name(), &context);
-    let (max_time, max_bytes) = (tool.policy().timeout, tool.policy().max_output_bytes);
+    let max_time = tool.policy().timeout;
+    let max_bytes = tool.policy().max_output_bytes;
     let call = async move { tool.call(input, context).await };
     let task = AbortOnDropHandle::new(tokio::spawn(call.instrument(span.clone())));
     let result = timeout(max_time, unless_cancelled(task)).await;

@@ -67,7 +67,7 @@ impl RegisteredTool {
         let definition = registered.tool.definition();
         assert!(
             !(registered.tool.policy().decided_by_others
-                && definition.as_ref().is_some_and(|it| it.is_client_executed)),
+                && definition.as_ref().is_some_and(|definition| definition.is_client_executed)),
             "{name:?} is executed by the client, which is not given a call of an earlier message: others \
              cannot decide on it"
         );
@@ -149,7 +149,7 @@ impl ToolSet {
                 continue;
             }
             assert!(
-                !tool.definition().is_some_and(|it| it.is_client_executed),
+                !tool.definition().is_some_and(|definition| definition.is_client_executed),
                 "{name:?} is executed by the client, which an agent that is a tool has not"
             );
             self.inner.push((name.clone(), RegisteredTool::checked(tool.clone())));
@@ -226,7 +226,8 @@ impl ToolSet {
         let tools =
             definitions.filter(|compiled| !compiled.definition.is_dynamic).map(|compiled| {
                 let DynToolDefinition { model, output_schema, .. } = &compiled.definition;
-                let (input, output) = (model.input_schema.clone(), output_schema.clone());
+                let input = model.input_schema.clone();
+                let output = output_schema.clone();
                 (model.name.clone(), ToolSchemas { input, output })
             });
         Schemas::new(tools.collect())
@@ -236,7 +237,8 @@ impl ToolSet {
     /// available.
     pub(super) fn info(&self, name: &str) -> Option<ToolInfo> {
         let registered = self.find_asked(name)?;
-        let (tool, compiled) = (&registered.tool, registered.compiled_definition()?);
+        let tool = &registered.tool;
+        let compiled = registered.compiled_definition()?;
         let DynToolDefinition { model, extras, .. } = &compiled.definition;
         let digest = DefinitionDigest::new(&model.name, &model.description, &model.input_schema);
         let mut info = ToolInfo::new(match extras {
@@ -298,7 +300,8 @@ impl ToolSet {
         call: &PendingToolCall,
         principal: &Principal,
     ) -> Result<(), String> {
-        let (name, input) = (&*call.tool_name, &call.input);
+        let name = &*call.tool_name;
+        let input = &call.input;
         let registered = self.find_inner(name);
         Self::validate_call(registered, name, input)?;
         match registered.map(|registered| registered.tool.policy()) {
@@ -445,7 +448,7 @@ impl ToolSet {
                 ToolOutcome::Failed(format!("there is no tool named {:?}", call.tool_name));
             return Box::pin(ready(outcome));
         };
-        if registered.known_definition().is_some_and(|it| it.definition.is_client_executed) {
+        if registered.known_definition().is_some_and(|known| known.definition.is_client_executed) {
             return Box::pin(ready(ToolOutcome::HandedToClient(call.input)));
         }
         let tool = registered.tool.clone();
@@ -495,7 +498,8 @@ pub(super) fn of_client(info: ToolInfo) -> ToolInfo {
 }
 
 fn warn_left_out(name: &str, kept: Option<&str>, left_out: &str) {
-    let (kept, left_out) = (&*log_text(kept.unwrap_or("this agent")), &*log_text(left_out));
+    let kept = &*log_text(kept.unwrap_or("this agent"));
+    let left_out = &*log_text(left_out);
     tracing::warn!(tool = name, kept, left_out, "two tools have one name, and one is left out");
 }
 

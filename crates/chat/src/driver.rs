@@ -195,7 +195,8 @@ impl Driver {
 
     /// Stores what the ledger knows about the open calls of this log, and does not wait for it.
     pub(crate) fn settle_calls(chats: &Arc<Inner>, key: LogKey) {
-        let (client, goal) = (chats.clients.any_client(), Goal::Settle { has_expired: false });
+        let client = chats.clients.any_client();
+        let goal = Goal::Settle { has_expired: false };
         // The next one who loads the chat tries again.
         tokio::spawn(Self::mend(Arc::clone(chats), key, client, goal).map(drop));
     }
@@ -347,7 +348,8 @@ impl Driver {
     /// Waits until another server has appended to the log of a run that is quiet: while it is not, the next
     /// append finds that out.
     fn watch(&self) -> BoxFuture<'static, Outcome> {
-        let (effects, known) = (self.effects.clone(), Arc::clone(&self.known_length));
+        let effects = self.effects.clone();
+        let known = Arc::clone(&self.known_length);
         async move {
             let Stores { logs, key, .. } = effects.context();
             loop {
@@ -414,7 +416,8 @@ impl Driver {
             Outcome::Input(input) => self.pass(input),
             Outcome::Unknown(id, failure) => {
                 count_store_failure("append");
-                let (length, max_failures) = (self.turn.known_length(), self.max_failures());
+                let length = self.turn.known_length();
+                let max_failures = self.max_failures();
                 if self.failed_writes.0 != length {
                     // An append without a reply may have been executed.
                     self.failed_writes = (length, Retries::default());
@@ -505,7 +508,8 @@ impl Driver {
 
     /// Performs the last append of a turn on a task of its own, for which the server waits.
     fn append_detached(&mut self, id: EffectId, effect: Effect) {
-        let (counted, effects) = (self.counted.take(), self.effects.clone());
+        let counted = self.counted.take();
+        let effects = self.effects.clone();
         let task = async move {
             let mut retries = Retries::default();
             while let Outcome::Unknown(_, error) =
@@ -566,7 +570,8 @@ impl Driver {
             chats.warn_of_kept(&call.chat, request);
         }
         Span::current().record("run_id", call.run.as_str());
-        let (deferred, posted) = (self.deferred.clone(), self.posted.clone());
+        let deferred = self.deferred.clone();
+        let posted = self.posted.clone();
         let has_approvals = self.client.answers_approvals();
         let turn = Turn::of_run(call, deferred, posted, &chats.approvals, has_approvals);
         let revoke = (!has_approvals).then(|| self.effects.revoker());

@@ -178,7 +178,9 @@ impl Context {
         let result =
             append(&**logs, key, to_append, &chats.limits, MIN_UNREAD, is_for_sink).await?;
         if let (true, AppendResult::Appended { head, .. }) = (is_for_sink, &result) {
-            let (key, epoch, position) = (key.clone(), head.epoch, head.length);
+            let key = key.clone();
+            let epoch = head.epoch;
+            let position = head.length;
             chats.deliver_later(Undelivered { key, epoch, position });
         }
         Ok(result)
@@ -235,7 +237,8 @@ impl Context {
                 });
             }
             Effect::Claim { run, approvals } => {
-                let (chat, sender) = (self.approvals(), LeaseHolderId::digest_of(run.as_str()));
+                let chat = self.approvals();
+                let sender = LeaseHolderId::digest_of(run.as_str());
                 let claim = || chat.claim_for_provider(approvals.clone(), sender).boxed();
                 let sent = repeat("claim approvals for a provider", attempts, claim).await;
                 let failed = |error: &LedgerStoreError| {
@@ -320,7 +323,7 @@ impl Context {
         };
         let live = state.live().map(|live| &live.message_id);
         pending.retain(|pending| {
-            let mut calls = state.chat().messages.iter().flat_map(|it| it.tool_parts());
+            let mut calls = state.chat().messages.iter().flat_map(|message| message.tool_parts());
             let is_shown = calls.any(|part| part.approval_id() == Some(&pending.approval_id));
             !is_shown && live != Some(&pending.record.message_id)
         });
@@ -365,7 +368,8 @@ pub(super) async fn put_snapshot(
     let StateSnapshot { position, head, messages } = snapshot;
     for unchanged in [unchanged, None] {
         let changed = messages.json_from(unchanged.map_or(0, |base| base.messages));
-        let (changed, position) = (&*changed.map_err(ChatStoreError::new)?, *position);
+        let changed = &*changed.map_err(ChatStoreError::new)?;
+        let position = *position;
         let put = PutSnapshot { key, epoch, position, head, unchanged, changed };
         if logs.put_snapshot(put).await? || unchanged.is_none() {
             break;

@@ -36,7 +36,8 @@ struct Hint {
 
 impl Hints {
     pub(super) fn subscribe(&self, owner: &Principal, chat: &ChatId) -> ChatHints {
-        let (key, hint) = ((owner.clone(), chat.clone()), Arc::<Hint>::default());
+        let key = (owner.clone(), chat.clone());
+        let hint = Arc::<Hint>::default();
         self.lock().entry(key.clone()).or_default().push(Arc::clone(&hint));
         ChatHints { hints: self.clone(), key, hint }
     }

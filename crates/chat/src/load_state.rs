@@ -37,7 +37,8 @@ impl Inner {
         key: &LogKey,
         mut view: View,
     ) -> Result<Option<View>, ChatStoreError> {
-        let (epoch, max_bytes) = (view.head.epoch, MAX_READ_BYTES);
+        let epoch = view.head.epoch;
+        let max_bytes = MAX_READ_BYTES;
         loop {
             let position = view.state.length();
             let read = ReadLogEntries { key, epoch, position, max_bytes, is_reader: false };

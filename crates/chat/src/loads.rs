@@ -61,9 +61,11 @@ mod tests {
 
     #[test]
     fn a_load_of_a_user_waits_for_the_one_before_it_and_not_for_another_user() {
-        let (loads, ada) = (Loads::default(), Principal::new("ada"));
+        let loads = Loads::default();
+        let ada = Principal::new("ada");
         let turn = |user: &Principal| {
-            let (loads, user) = (loads.clone(), user.clone());
+            let loads = loads.clone();
+            let user = user.clone();
             async move { loads.turn(&user).await }.boxed()
         };
         let first = turn(&ada).now_or_never().unwrap();

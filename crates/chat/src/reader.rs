@@ -148,7 +148,8 @@ impl LogReader {
             let frames = entries.flat_map(|(position, entry)| frames_of(position, entry));
             let (places, frames): (Vec<_>, Vec<_>) = frames.unzip();
             if let Some(HeldPosition { read, again }) = position_of(begun, &frames, posted) {
-                if let Some((position, frames)) = read.checked_sub(1).and_then(|it| places.get(it))
+                if let Some((position, frames)) =
+                    read.checked_sub(1).and_then(|last| places.get(last))
                 {
                     self.position = *position;
                     self.frames.skip(*frames);
@@ -187,7 +188,9 @@ impl LogReader {
         is_reader: bool,
         mut each: impl FnMut(u64, Entry) -> bool,
     ) -> Result<u64, ChatStoreError> {
-        let (key, epoch, mut position) = (&self.key, self.epoch, self.frames.begin());
+        let key = &self.key;
+        let epoch = self.epoch;
+        let mut position = self.frames.begin();
         loop {
             let max_bytes = MAX_READ_BYTES;
             let read = ReadLogEntries { key, epoch, position, max_bytes, is_reader };
@@ -309,7 +312,8 @@ impl LogReader {
             return self.read_stored_frames().await;
         }
         if let Some(tail) = self.tail.clone() {
-            let (mut frames, mut next) = (Vec::new(), Next::More);
+            let mut frames = Vec::new();
+            let mut next = Next::More;
             let found = tail.read(self.epoch, self.position, |position, entry| {
                 next = self.frames.push(position, entry, &mut frames);
                 self.position = position + 1;
@@ -446,7 +450,9 @@ impl LogReader {
 
     /// Reads the next entries. Returns `None` if the log does not hold them.
     async fn read(&mut self) -> Result<Option<LogPage>, ChatStoreError> {
-        let (key, epoch, position) = (&self.key, self.epoch, self.position);
+        let key = &self.key;
+        let epoch = self.epoch;
+        let position = self.position;
         let max_bytes = MAX_PAGE_BYTES;
         let read = ReadLogEntries { key, epoch, position, max_bytes, is_reader: true };
         let page = tokio::select! {
@@ -470,7 +476,8 @@ impl LogReader {
 
     /// Starts a turn that ends or resumes a lost run, unless its lease is renewed.
     fn mend(&self, run: RunId) -> BoxFuture<'static, Result<(), ChatError>> {
-        let (chats, key) = (Arc::clone(&self.chats), self.key.clone());
+        let chats = Arc::clone(&self.chats);
+        let key = self.key.clone();
         let client = chats.clients.any_client();
         Driver::mend(chats, key, client, Goal::Mend(run)).map_ok(drop).boxed()
     }

@@ -94,7 +94,8 @@ impl Reader {
     #[cfg(feature = "axum")]
     pub(crate) fn json_pieces(self, value: &impl Serialize) -> Result<Pieces, JsonPiecesError> {
         let Counted { readers, user } = &*self.0;
-        let (mut hasher, mut len) = (readers.0.hasher.build_hasher(), 0);
+        let mut hasher = readers.0.hasher.build_hasher();
+        let mut len = 0;
         let measure = |bytes: &[u8]| {
             hasher.write(bytes);
             len += bytes.len();
@@ -146,7 +147,8 @@ impl Reader {
 impl OfUser {
     /// Returns the body with this hash and length, and the bytes of all bodies.
     fn copy_of(&mut self, hash: u64, len: usize) -> (Option<Arc<Vec<u8>>>, usize) {
-        let (mut same, mut held) = (None, 0);
+        let mut same = None;
+        let mut held = 0;
         self.copies.retain(|(hash_of_copy, copy)| {
             let Some(copy) = copy.upgrade() else { return false };
             held += copy.capacity();
@@ -237,7 +239,8 @@ mod tests {
 
     #[test]
     fn a_user_has_a_maximum_number_of_readers_and_another_user_has_its_own() {
-        let (readers, ada) = (Readers::default(), Principal::new("ada"));
+        let readers = Readers::default();
+        let ada = Principal::new("ada");
         let first = readers.add(&ada, 2).unwrap();
         let second = readers.add(&ada, 2).unwrap();
         assert!(matches!(readers.add(&ada, 2), Err(ChatError::TooManyReaders)));
@@ -253,9 +256,11 @@ mod tests {
 
     #[test]
     fn equal_bodies_of_a_user_are_one_and_too_many_different_ones_are_refused() {
-        let (readers, ada) = (Readers::default(), Principal::new("ada"));
+        let readers = Readers::default();
+        let ada = Principal::new("ada");
         let share = |byte| readers.add(&ada, 64).unwrap().pieces(vec![byte; 30 << 20]);
-        let (first, second) = (share(1).unwrap(), share(1).unwrap());
+        let first = share(1).unwrap();
+        let second = share(1).unwrap();
         let held = |user| {
             let copies = &readers.lock()[user].copies;
             copies

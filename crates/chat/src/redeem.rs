@@ -186,7 +186,8 @@ pub(super) async fn revoke(
 pub(super) fn revoker(chats: &Arc<Inner>, approvals: ChatApprovals) -> Revoke {
     let chats = Arc::clone(chats);
     Arc::new(move |id| {
-        let (chats, approvals) = (Arc::clone(&chats), approvals.clone());
+        let chats = Arc::clone(&chats);
+        let approvals = approvals.clone();
         async move {
             // The request may name another message, or none.
             revoke(&chats, &approvals, |pending| pending.approval_id == id).await

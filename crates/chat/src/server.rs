@@ -247,7 +247,8 @@ impl ChatServer {
         principal: &Principal,
         request: ChatRequest,
     ) -> Result<ChatResponse, ChatError> {
-        let (id, client) = (request.id().clone(), self.client());
+        let id = request.id().clone();
+        let client = self.client();
         let response = self.start(principal, request).await?.response().await?;
         let (message_id, end) = match response {
             Response::Join { epoch, message_id, begin, .. } => {
@@ -530,7 +531,9 @@ impl ChatServer {
     pub async fn delete_all(&self, principal: &Principal) -> Result<(), ChatError> {
         // A conversation that changes meanwhile moves to the first page.
         for _ in 0..MAX_PASSES {
-            let (mut after, mut failed, mut has_deleted) = (None, None, false);
+            let mut after = None;
+            let mut failed = None;
+            let mut has_deleted = false;
             loop {
                 let list = ListChats { limit: 100, after: after.as_ref(), search: None };
                 let page = self.list(principal, list).await?;
@@ -640,9 +643,12 @@ impl ChatServer {
             approvals.check_changed_inputs(&plan_of(&request)).await?;
         }
         let client = self.client();
-        let (chat_id, request) = (request.id().clone(), Arc::new(request));
-        let (goal, posted) = (Goal::of(Arc::clone(&request)), Some(request));
-        let (owner, principal) = (principal.clone(), principal.clone());
+        let chat_id = request.id().clone();
+        let request = Arc::new(request);
+        let goal = Goal::of(Arc::clone(&request));
+        let posted = Some(request);
+        let owner = principal.clone();
+        let principal = principal.clone();
         let request = TurnRequest { principal, owner, chat_id, client, goal, posted };
         self.start_request(request)
     }

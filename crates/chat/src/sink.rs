@@ -175,7 +175,9 @@ impl Taken {
     /// Returns how many of the first messages are the same.
     fn prefix_of(&self, epoch: Epoch, messages: &Messages) -> usize {
         let same = self.1.iter().enumerate().take_while(|(at, taken)| {
-            messages.shared(*at).is_some_and(|it| std::ptr::eq(Arc::as_ptr(it), taken.as_ptr()))
+            messages
+                .shared(*at)
+                .is_some_and(|shared| std::ptr::eq(Arc::as_ptr(shared), taken.as_ptr()))
         });
         if self.0 == epoch { same.count() } else { 0 }
     }

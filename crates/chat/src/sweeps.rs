@@ -31,7 +31,8 @@ pub(super) fn start(chats: &Arc<Inner>) {
         let chats = Arc::downgrade(chats);
         runtime.spawn(async move {
             // A sink or a notifier that hangs does not delay what is removed.
-            let (sweep, deliver) = (sweep_often(&chats), deliver_often(&chats));
+            let sweep = sweep_often(&chats);
+            let deliver = deliver_often(&chats);
             let notify = notify_often(&chats, new_events);
             future::join4(sweep, deliver, expire_often(&chats), notify).await;
             drop(started);

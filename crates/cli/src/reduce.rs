@@ -24,10 +24,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CliError> {
     };
     // The message before the current stream.
     let mut before = input.message.clone();
-    let (mut reader, mut reducer) =
-        (ChunkReader::default(), start(before.clone(), input.is_response()));
+    let mut reader = ChunkReader::default();
+    let mut reducer = start(before.clone(), input.is_response());
     // Whether a chunk of the current stream failed, and whether any chunk of the file failed.
-    let (mut has_failed, mut any_has_failed) = (false, false);
+    let mut has_failed = false;
+    let mut any_has_failed = false;
     input.for_each(|item| {
         match item {
             Item::StreamStart { message, is_response, .. } => {

@@ -85,7 +85,8 @@ impl Connection {
 
     /// Logs an error of the server.
     pub(super) fn warn(&self, error: &dyn std::error::Error, what: &str) {
-        let (server, error) = (&*log_text(&self.server), error.to_string());
+        let server = &*log_text(&self.server);
+        let error = error.to_string();
         tracing::warn!(server, error = &*log_text(&error), "{what}");
     }
 
@@ -160,7 +161,8 @@ async fn list(
     peer: &Peer<RoleClient>,
     deadline: Instant,
 ) -> Result<Vec<Arc<ListedTool>>, McpError> {
-    let (mut tools, mut cursor) = (Vec::new(), None);
+    let mut tools = Vec::new();
+    let mut cursor = None;
     for _ in 0..MAX_PAGES {
         let page = page(peer, cursor, deadline).await;
         let page = page.map_err(|error| McpError::List(error.into()))?;

@@ -20,7 +20,8 @@ impl ReplayGuard for PostgresStore {
         keep_until: UnixMillis,
     ) -> BoxFuture<'a, Result<Option<ApprovalUse>, LedgerStoreError>> {
         Box::pin(async move {
-            let (id, first_use) = (approval.to_string(), first_use.name());
+            let id = approval.to_string();
+            let first_use = first_use.name();
             let delete_at = stored(keep_until.0);
             loop {
                 if !self.query(SET, &[&id, &first_use, &delete_at]).await?.is_empty() {

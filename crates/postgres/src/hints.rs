@@ -83,7 +83,8 @@ impl Hints {
     fn add_one(&self, hint: &str) {
         let mut words = hint.split(' ');
         let length = words.next().and_then(|word| word.parse().ok());
-        let (is_deleted, digest) = (words.next() == Some("1"), words.next());
+        let is_deleted = words.next() == Some("1");
+        let digest = words.next();
         let (Some(length), Some(digest)) = (length, digest) else { return };
         let logs = self.lock();
         if let Some(hint) = logs.by_digest.get(digest) {

@@ -22,14 +22,17 @@ impl LedgerStore for PostgresStore {
     ) -> BoxFuture<'a, Result<Inserted, LedgerStoreError>> {
         Box::pin(async move {
             let Some(first) = records.first() else { return Ok(limits.admit(0, 0, 0, 0)) };
-            let (requester, chat) = (owner_key(&first.requester), first.chat_id.as_bytes());
+            let requester = owner_key(&first.requester);
+            let chat = first.chat_id.as_bytes();
             let json: Result<Vec<String>, _> = records.iter().map(serde_json::to_string).collect();
             let json = json.map_err(LedgerStoreError::new)?;
             let ids: Vec<String> = records.iter().map(|record| record.id.to_string()).collect();
             let deletes: Vec<i64> = records.iter().map(delete_at).collect();
             let of_requester = RecordList::of_requester(&first.requester);
             let in_chat = of_requester.in_chat(&first.chat_id);
-            let (mut listed, mut lists, mut times) = (Vec::new(), Vec::new(), Vec::new());
+            let mut listed = Vec::new();
+            let mut lists = Vec::new();
+            let mut times = Vec::new();
             for (place, record) in (1_i32..).zip(records) {
                 let (of_record, times_of_record) = lists_of(record);
                 listed.extend(of_record.iter().map(|_| place));
@@ -118,7 +121,8 @@ impl PostgresStore {
         revision: i64,
     ) -> Result<bool, LedgerStoreError> {
         let json = serde_json::to_string(record).map_err(LedgerStoreError::new)?;
-        let (id, requester) = (record.id.to_string(), owner_key(&record.requester));
+        let id = record.id.to_string();
+        let requester = owner_key(&record.requester);
         let (chat, (lists, times)) = (record.chat_id.as_bytes(), lists_of(record));
         let values: &[&(dyn ToSql + Sync)] =
             &[&id, &requester, &chat, &delete_at(record), &revision, &json, &lists, &times];
@@ -136,7 +140,8 @@ impl PostgresStore {
             _ => told,
         };
         let latest = &self.inner.latest_time;
-        let before = latest.fetch_update(Ordering::AcqRel, Ordering::Acquire, |it| Some(floor(it)));
+        let before =
+            latest.fetch_update(Ordering::AcqRel, Ordering::Acquire, |latest| Some(floor(latest)));
         let now = floor(before.unwrap_or_default());
         Ok(UnixMillis(now.try_into().unwrap_or(0)))
     }
@@ -159,7 +164,8 @@ fn parse_all(rows: &[Row], is_strict: bool) -> Result<Vec<VersionedRecord>, Ledg
     for row in rows {
         // The time comes also without a record.
         let Some(id) = column::<Option<&str>>(row, 1)? else { continue };
-        let (revision, json) = (number(row, 2)?, column(row, 3)?);
+        let revision = number(row, 2)?;
+        let json = column(row, 3)?;
         let record = read_record(id, json, is_strict)?;
         records.extend(record.map(|record| VersionedRecord { record, revision }));
     }

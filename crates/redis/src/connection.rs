@@ -74,7 +74,8 @@ impl Connection {
             }
         });
         let open = open.await?;
-        let (current, demoted) = (Mutex::new((open, 0)), Arc::default());
+        let current = Mutex::new((open, 0));
+        let demoted = Arc::default();
         let (replacing, failures) = Default::default();
         Ok(Connection { client, current, replacing, demoted, failures })
     }

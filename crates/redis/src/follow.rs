@@ -72,7 +72,8 @@ impl Follower {
         }
         let (sender, receiver) = unbounded_channel();
         *requests = Some(sender);
-        let (hints, demoted) = (Arc::clone(&self.hints), Arc::clone(&self.demoted));
+        let hints = Arc::clone(&self.hints);
+        let demoted = Arc::clone(&self.demoted);
         tokio::spawn(follow(hints, self.endpoints.clone(), demoted, receiver));
     }
 

@@ -237,7 +237,8 @@ impl Appended {
                 entries: Vec::new(),
             });
         };
-        let (epoch, mut stored) = (numbers.next()?.ok()?, Bytes::copy_from_slice(stored));
+        let epoch = numbers.next()?.ok()?;
+        let mut stored = Bytes::copy_from_slice(stored);
         let mut entries = Vec::new();
         for len in numbers {
             let len = usize::try_from(len.ok()?).ok().filter(|len| *len <= stored.len())?;

@@ -170,7 +170,8 @@ impl UserKeys {
         let [others, messages] = ["others", "messages"].map(|key| self.of(key, id));
         let [listed, delivered, expiring] =
             ["listed", "delivered", "expiring"].map(|key| format!("{}{key}", self.0));
-        let (head, entries) = (self.head(id), self.entries(id));
+        let head = self.head(id);
+        let entries = self.entries(id);
         [head, entries, others, messages, self.live(), listed, self.updated(), delivered, expiring]
     }
 

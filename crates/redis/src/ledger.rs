@@ -64,9 +64,11 @@ impl LedgerStore for RedisStore {
                 let record = read_record(&key, &json, page.list.is_strict())?;
                 found.insert(key, record.map(|record| VersionedRecord { record, revision }));
             }
-            let (mut records, mut left_over) = (Vec::with_capacity(ids.len()), Vec::new());
+            let mut records = Vec::with_capacity(ids.len());
+            let mut left_over = Vec::new();
             for place in places {
-                let (at, id) = (place.cursor.at, place.cursor.id);
+                let at = place.cursor.at;
+                let id = place.cursor.id;
                 let key = self.inner.keys.of_record(id).record(id);
                 let is_shown = |stored: &VersionedRecord| {
                     let mut lists = RecordList::that_have(&stored.record).into_iter();
@@ -136,7 +138,8 @@ impl RedisStore {
             records.iter().map(|record| Places::of(record, all_keys)).collect();
         self.put_places(places.iter_mut().flat_map(|places| &mut places.elsewhere)).await?;
         let of_requester = RecordList::of_requester(&first.requester);
-        let (mut known, mut unused) = (String::new(), Vec::new());
+        let mut known = String::new();
+        let mut unused = Vec::new();
         for _ in 0..MAX_ATTEMPTS {
             let mut invocation = scripts::LEDGER_INSERT.key(keys.clock());
             invocation

@@ -35,11 +35,13 @@ pub(crate) struct PlaceElsewhere {
 
 impl Places {
     pub(crate) fn of(record: &ApprovalRecord, keys: &Keys) -> Self {
-        let (of_record, forget_at) = (keys.of_record(record.id).clock(), forget_at(record));
+        let of_record = keys.of_record(record.id).clock();
+        let forget_at = forget_at(record);
         let mut places = Places { own: Vec::new(), elsewhere: Vec::new() };
         for listed in RecordList::places_of(record) {
             let of_list = keys.of_list(&listed.list, record.id);
-            let (list, clock) = (of_list.list(&listed.list), of_list.clock());
+            let list = of_list.list(&listed.list);
+            let clock = of_list.clock();
             let place = listed.at.map(|at| place(RecordCursor { at, id: record.id }));
             if slot(&list) == slot(&of_record) {
                 places.own.push((list, place.unwrap_or_default()));
@@ -53,7 +55,7 @@ impl Places {
 
 /// Returns lists with a place in each, as the scripts read them.
 pub(crate) fn json_of<'a>(places: impl IntoIterator<Item = &'a PlaceElsewhere>) -> String {
-    let places = places.into_iter().map(|it| (it.list.clone(), it.place.clone().into()));
+    let places = places.into_iter().map(|place| (place.list.clone(), place.place.clone().into()));
     serde_json::Value::Object(places.collect()).to_string()
 }
 

@@ -67,7 +67,8 @@ impl RedisStore {
 
     /// Deletes the approvals that were requested from a user. Returns their number.
     async fn delete_approvals(&self, user: &Principal) -> Result<usize, RedisStoreError> {
-        let (connection, keys) = (&self.inner.connection, self.inner.keys.of_requester(user));
+        let connection = &self.inner.connection;
+        let keys = self.inner.keys.of_requester(user);
         let mut deleted = 0;
         loop {
             let mut list = scripts::LEDGER_IDS.key(keys.records_of(user));

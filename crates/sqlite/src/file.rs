@@ -148,7 +148,8 @@ fn check_access(path: PathBuf) -> Result<(), SqliteError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(SqliteError::File(error)),
     };
-    let (owner, process) = (metadata.uid(), rustix::process::geteuid().as_raw());
+    let owner = metadata.uid();
+    let process = rustix::process::geteuid().as_raw();
     let mode = metadata.permissions().mode() & 0o7777;
     match owner == process {
         false => Err(SqliteError::FileOwner { path, owner, process }),

@@ -126,7 +126,9 @@ impl Hints {
     /// changed, and those that were not checked yet. One that this process has just changed is left out, and
     /// then this returns `false`: it has to be looked at the next time.
     pub(crate) fn look(&self, connection: &Connection, has_changed: bool) -> DbResult<bool> {
-        let (mut keys, mut owners, mut is_complete) = (Vec::new(), Vec::new(), true);
+        let mut keys = Vec::new();
+        let mut owners = Vec::new();
+        let mut is_complete = true;
         let mut is_looked_at = |hint: &mut Hint| {
             let is_own = std::mem::take(&mut hint.is_own);
             let is_looked_at = !hint.is_checked || has_changed && !is_own;

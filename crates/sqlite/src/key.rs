@@ -43,7 +43,8 @@ impl SqliteStore {
             if let Some(key) = stored {
                 return Ok(key);
             }
-            let (mut id, mut secret) = ([0; 4], vec![0; SECRET_BYTES]);
+            let mut id = [0; 4];
+            let mut secret = vec![0; SECRET_BYTES];
             getrandom::fill(&mut id).map_err(|_| SqliteError::Random)?;
             getrandom::fill(&mut secret).map_err(|_| SqliteError::Random)?;
             // At random, so that it differs from the numbers that a host gives its keys.

@@ -46,7 +46,8 @@ impl<C: Send + 'static> Queue<C> {
         job: impl FnOnce(&mut C) -> DbResult<T> + Send + 'static,
     ) -> Result<T, SqliteError> {
         let (reply, result) = oneshot::channel();
-        let (asked_at, patience) = (Instant::now(), self.patience);
+        let asked_at = Instant::now();
+        let patience = self.patience;
         let worker = self.idlest();
         let job = worker.counted(move |owned: &mut C| {
             if reply.is_closed() {

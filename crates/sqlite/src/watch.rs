@@ -17,7 +17,8 @@ use crate::{Inner, nothing};
 /// Starts the thread. It ends when the store is dropped.
 pub(crate) fn start(inner: &Arc<Inner>, connection: Connection) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    let (store, hints) = (Arc::downgrade(inner), Arc::clone(&inner.hints));
+    let store = Arc::downgrade(inner);
+    let hints = Arc::clone(&inner.hints);
     let file = WatchedFile { connection, version: None };
     thread::Builder::new().name("sqlite-watch".to_owned()).spawn(move || {
         runtime.block_on(async {

@@ -420,7 +420,8 @@ mod tests {
             tokio::spawn(async move { writer.run(Durability::Written, Scripted(true)).await });
         }
         tokio::task::yield_now().await;
-        let (mut jobs, began) = (Vec::new(), Instant::now());
+        let mut jobs = Vec::new();
+        let began = Instant::now();
         waiting.gather(&mut jobs, None).await;
         assert_eq!((jobs.len(), began.elapsed()), (2, Duration::ZERO));
     }

@@ -67,23 +67,26 @@ fn print(size: Size, columns: &[(Kind, Measured)]) {
         let cells: Vec<_> = columns.iter().map(|(_, measured)| cell(measured)).collect();
         println!("| {name} | {} |", cells.join(" | "));
     };
-    println!("| | {} |", columns.iter().map(|it| it.0.name()).collect::<Vec<_>>().join(" | "));
+    println!(
+        "| | {} |",
+        columns.iter().map(|column| column.0.name()).collect::<Vec<_>>().join(" | ")
+    );
     println!("|---|{}", "---|".repeat(columns.len()));
-    row("an idle chat with two short messages, bytes", &|it| it.chat_bytes.to_string());
-    row("an open question, bytes", &|it| it.question_bytes.to_string());
-    row("a turn, 16 at once, CPU µs of the server", &|it| it.busy_turn.server_cpu());
-    row("… of the store", &|it| it.busy_turn.store_cpu());
-    row("a turn, one at a time, operations of the store", &|it| it.turn.operations());
-    row("… bytes written", &|it| it.turn.bytes());
-    row("… ms (median, 99 %)", &|it| it.turn.waits());
-    row("a delta, CPU µs of the server", &|it| it.delta.server_cpu());
-    row("… of the store", &|it| it.delta.store_cpu());
-    row("… operations of the store", &|it| it.delta.operations());
-    row("a list of 20 chats, ms", &|it| it.list.waits());
-    row("a page of 100 questions, ms", &|it| it.inbox.waits());
-    row("claims a second, 16 at once", &|it| it.claim.a_second());
-    row("a sweep that finds nothing, ms", &|it| millis(it.sweep));
-    row("start of another server, ms", &|it| millis(it.start));
+    row("an idle chat with two short messages, bytes", &|figures| figures.chat_bytes.to_string());
+    row("an open question, bytes", &|figures| figures.question_bytes.to_string());
+    row("a turn, 16 at once, CPU µs of the server", &|figures| figures.busy_turn.server_cpu());
+    row("… of the store", &|figures| figures.busy_turn.store_cpu());
+    row("a turn, one at a time, operations of the store", &|figures| figures.turn.operations());
+    row("… bytes written", &|figures| figures.turn.bytes());
+    row("… ms (median, 99 %)", &|figures| figures.turn.waits());
+    row("a delta, CPU µs of the server", &|figures| figures.delta.server_cpu());
+    row("… of the store", &|figures| figures.delta.store_cpu());
+    row("… operations of the store", &|figures| figures.delta.operations());
+    row("a list of 20 chats, ms", &|figures| figures.list.waits());
+    row("a page of 100 questions, ms", &|figures| figures.inbox.waits());
+    row("claims a second, 16 at once", &|figures| figures.claim.a_second());
+    row("a sweep that finds nothing, ms", &|figures| millis(figures.sweep));
+    row("start of another server, ms", &|figures| millis(figures.start));
 }
 
 fn millis(time: Duration) -> String {

@@ -138,7 +138,8 @@ pub(crate) async fn measure(store: &StartedStore, size: Size, filled: Filled) ->
 async fn measure_claims(store: &StartedStore) -> Cost {
     let ledger = store.open().await.ledger;
     let team = &fill::team();
-    let (mut ids, mut query) = (Vec::new(), InboxQuery::default());
+    let mut ids = Vec::new();
+    let mut query = InboxQuery::default();
     let approvals = fill::approvals(ledger.clone());
     loop {
         let page = approvals.inbox(team, query).await.expect("a page");
@@ -149,7 +150,8 @@ async fn measure_claims(store: &StartedStore) -> Cost {
         }
     }
     ids.truncate(CLAIMS);
-    let (ids, ledger) = (&ids, &*ledger);
+    let ids = &ids;
+    let ledger = &*ledger;
     let claims = repeat(store, 16, ids.len(), async |number| {
         let claimed = update(ledger, ids[number], |record, now| {
             let decision = RecordedDecision::new(team.clone(), now);

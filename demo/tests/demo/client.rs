@@ -66,7 +66,8 @@ impl CuttingProxy {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let requests = Arc::new(Mutex::new(Vec::new()));
         let server = server.trim_start_matches("http://").to_owned();
-        let (cuts, seen) = (cuts.to_vec(), Arc::clone(&requests));
+        let cuts = cuts.to_vec();
+        let seen = Arc::clone(&requests);
         thread::spawn(move || {
             for (at, client) in listener.incoming().enumerate() {
                 let cut = cuts.get(at).copied();
@@ -87,10 +88,11 @@ fn serve(
     let length = client.read(&mut buffer).unwrap();
     seen.lock().unwrap().push(String::from_utf8_lossy(&buffer[..length]).into_owned());
     server.write_all(&buffer[..length]).unwrap();
-    let (mut from_client, mut to_server) =
-        (client.try_clone().unwrap(), server.try_clone().unwrap());
+    let mut from_client = client.try_clone().unwrap();
+    let mut to_server = server.try_clone().unwrap();
     let rest = thread::spawn(move || std::io::copy(&mut from_client, &mut to_server));
-    let (mut read, mut body_begins) = (Vec::new(), None);
+    let mut read = Vec::new();
+    let mut body_begins = None;
     while let Ok(length @ 1..) = server.read(&mut buffer) {
         let before = read.len();
         read.extend_from_slice(&buffer[..length]);

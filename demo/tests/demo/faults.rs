@@ -38,7 +38,8 @@ fn a_text_whose_server_is_killed_is_kept_and_its_readers_get_an_end_at_another_s
     thread::scope(|threads| {
         for shared in [Shared::sqlite(), Shared::redis(), Shared::cluster()].into_iter().flatten() {
             threads.spawn(move || {
-                let (first, second) = (shared.start_on("0"), shared.start_on("0"));
+                let first = shared.start_on("0");
+                let second = shared.start_on("0");
                 let _gate = shared.gate("text");
                 let mut cut = count(&first, "c", "text");
                 drop(first);
@@ -187,9 +188,12 @@ fn an_approved_call_is_not_executed_while_redis_is_away_and_once_afterwards() {
 fn a_server_that_gets_sigterm_completes_what_ends_in_time_and_hands_over_the_rest() {
     let Some(mut shared) = Shared::sqlite() else { return };
     shared.lease = 10 * patience();
-    let (mut first, second) = (shared.start_on("0"), shared.start_on("0"));
-    let (gate, _gate) = (shared.gate("short"), shared.gate("long"));
-    let (mut short, mut long) = (count(&first, "short", "short"), count(&first, "c", "long"));
+    let mut first = shared.start_on("0");
+    let second = shared.start_on("0");
+    let gate = shared.gate("short");
+    let _gate = shared.gate("long");
+    let mut short = count(&first, "short", "short");
+    let mut long = count(&first, "c", "long");
     first.terminate();
     wait_until(|| first.log().contains("the server stops"));
     gate.open();
@@ -211,7 +215,8 @@ fn a_server_that_gets_sigterm_completes_what_ends_in_time_and_hands_over_the_res
 #[test]
 fn a_second_sigterm_ends_the_server_at_once() {
     let Some(shared) = Shared::sqlite() else { return };
-    let (mut first, second) = (shared.start_on("0"), shared.start_on("0"));
+    let mut first = shared.start_on("0");
+    let second = shared.start_on("0");
     let _gate = shared.gate("text");
     let mut cut = count(&first, "c", "text");
     first.terminate();

@@ -22,7 +22,8 @@ fn a_run_that_is_stopped_while_its_server_hangs_writes_and_executes_nothing_more
 
 /// The first server hangs while it writes a text, which is followed by a call of a tool.
 fn a_text_is_stopped(shared: &Shared) {
-    let (first, second) = (shared.start_on("0"), shared.start_on("0"));
+    let first = shared.start_on("0");
+    let second = shared.start_on("0");
     let gate = shared.gate("text");
     let question = message("until text transfer");
     let mut writer = Stream::post(&first, "/api/chat", &json!({"id": "c", "messages": [question]}));
@@ -62,7 +63,8 @@ fn a_text_is_stopped(shared: &Shared) {
 
 /// The first server hangs while it executes an approved call.
 fn a_tool_that_executes_is_not_stopped(shared: &Shared) {
-    let (first, second) = (shared.start_on("0"), shared.start_on("0"));
+    let first = shared.start_on("0");
+    let second = shared.start_on("0");
     send(&first, "DELETE /api/chat/c", "");
     let gate = shared.gate("backup.zip");
     let question = message("delete backup.zip");

@@ -19,7 +19,8 @@ fn a_call_whose_server_was_killed_gets_an_outcome_when_the_chat_is_loaded() {
 }
 
 fn kill_while_a_call_is_executed(shared: &Shared) {
-    let (first, second) = (shared.start_on("0"), shared.start_on("0"));
+    let first = shared.start_on("0");
+    let second = shared.start_on("0");
     let gate = shared.gate("backup.zip");
     let _response = approve_its_call(&first, &message("delete backup.zip"));
     gate.reached();

@@ -193,7 +193,8 @@ fn after_redis_has_lost_a_question_its_answer_is_refused_as_one_that_nobody_has_
         respond(call, true);
         json!({"id": chat, "messages": stored["messages"]})
     };
-    let (own, other) = (ask("c"), ask("d"));
+    let own = ask("c");
+    let other = ask("d");
     shared.redis_mut().command("FLUSHALL");
     let forged = other.to_string().replace("\"a1.", "\"a1.A");
     let known = "the chat does not hold this message, or the tool calls that it answers";

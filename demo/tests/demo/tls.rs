@@ -13,7 +13,8 @@ use crate::http::{Stream, history, message, text_of};
 fn the_demo_keeps_its_chats_in_a_redis_that_requires_tls_and_checks_its_certificate() {
     let folder = DataFolder::new();
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let (key, certificate) = (path("key.pem"), path("certificate.pem"));
+    let key = path("key.pem");
+    let certificate = path("certificate.pem");
     let created = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test"])
         .args(["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", &key, "-out", &certificate])

@@ -119,7 +119,8 @@ fn play(shared: Option<Shared>, arguments: &[&str]) {
     let (Some(shared), Some(client)) = (shared, node_project("tests/client")) else {
         return;
     };
-    let (first, second) = (shared.start_on("0"), shared.start_on("0"));
+    let first = shared.start_on("0");
+    let second = shared.start_on("0");
     let proxy = RoundRobin::start(&[&first.url, &second.url]);
     let arguments = [&["scenarios.mjs", &proxy.url], arguments].concat();
     let printed = run_node(&client, &arguments);

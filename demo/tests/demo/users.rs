@@ -65,7 +65,8 @@ fn waiting(demo: &str, cookie: &str) -> Vec<String> {
 #[test]
 fn each_browser_is_a_user_and_all_other_clients_are_one() {
     let demo = Demo::start();
-    let (first, second) = (new_browser(&demo.url), new_browser(&demo.url));
+    let first = new_browser(&demo.url);
+    let second = new_browser(&demo.url);
     assert_ne!(first, second);
     ask(&demo.url, &first, "of the first");
     ask(&demo.url, &second, "of the second");
@@ -89,7 +90,8 @@ fn each_browser_is_a_user_and_all_other_clients_are_one() {
 #[test]
 fn a_browser_is_one_user_of_two_servers_behind_a_proxy_and_keeps_one_cookie() {
     let shared = Shared::sqlite().unwrap();
-    let (first, second) = (shared.start_on("0"), shared.start_on("0"));
+    let first = shared.start_on("0");
+    let second = shared.start_on("0");
     let proxy = RoundRobin::start(&[&first.url, &second.url]);
     let browser = new_browser(&proxy.url);
     // Each request reaches the next server.

@@ -200,7 +200,8 @@ impl Serve {
             let mut is_stopping = is_stopping.clone();
             let stopping = async move { drop(is_stopping.wait_for(|stops| *stops).await) };
             tasks.spawn(async move {
-                let (mut served, mut closed) = (pin!(served), pin!(closed));
+                let mut served = pin!(served);
+                let mut closed = pin!(closed);
                 let result = tokio::select! {
                     result = &mut served => result,
                     () = &mut closed => Ok(()),

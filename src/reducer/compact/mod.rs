@@ -192,7 +192,8 @@ impl<'a> Chunks<'a> {
                 let start = |id, provider_metadata| Chunk::TextStart { id, provider_metadata };
                 self.add(start(owned(id), borrowed(&part.provider_metadata)));
                 if !part.text.is_empty() {
-                    let (id, delta) = (owned(id), Cow::Borrowed(&*part.text));
+                    let id = owned(id);
+                    let delta = Cow::Borrowed(&*part.text);
                     self.add(Chunk::TextDelta { id, delta, provider_metadata: None });
                 }
                 if part.state == Some(TextState::Done) {
@@ -210,7 +211,8 @@ impl<'a> Chunks<'a> {
                 let start = |id, provider_metadata| Chunk::ReasoningStart { id, provider_metadata };
                 self.add(start(owned(id), borrowed(&part.provider_metadata)));
                 if !part.text.is_empty() {
-                    let (id, delta) = (owned(id), Cow::Borrowed(&*part.text));
+                    let id = owned(id);
+                    let delta = Cow::Borrowed(&*part.text);
                     self.add(Chunk::ReasoningDelta { id, delta, provider_metadata: None });
                 }
                 if part.state == Some(TextState::Done) {

@@ -67,7 +67,9 @@ impl<'p> Page<'p> {
             None => "tool calls:\n".to_owned(),
         };
         for part in self.calls() {
-            let (tool_name, id, state) = (&part.tool_name, &part.tool_call_id, part.state.as_str());
+            let tool_name = &part.tool_name;
+            let id = &part.tool_call_id;
+            let state = part.state.as_str();
             // Writing to a string does not fail.
             let _ = write!(text, "  {tool_name} ({id}): {state}");
             if let Some(approval) = part.approval_id() {

@@ -131,7 +131,8 @@ impl CallIdMap {
             mapped.is_complete = is_complete;
             return (mapped.id.clone(), mapped.has_room);
         }
-        let (unused, has_room) = (self.unused(id), self.begun < self.max_step_calls);
+        let unused = self.unused(id);
+        let has_room = self.begun < self.max_step_calls;
         self.begun += 1;
         self.used.insert(unused.clone());
         self.mapped.insert(id.clone(), MappedId { id: unused.clone(), has_room, is_complete });

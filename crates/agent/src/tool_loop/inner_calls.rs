@@ -21,7 +21,8 @@ impl ToolLoop {
         calls: impl IntoIterator<Item = PendingToolCall>,
     ) -> Self {
         for pending in calls {
-            let (id, name) = (pending.tool_call_id.clone(), pending.tool_name.to_string());
+            let id = pending.tool_call_id.clone();
+            let name = pending.tool_name.to_string();
             self.local_calls.insert(id.clone());
             self.actions.push_back(Action::Start(Effect::ResumeTool(pending.clone())));
             self.calls.push(Call::new(ToolCall::new(id, name), pending, CallState::Running));

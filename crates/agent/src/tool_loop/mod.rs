@@ -356,7 +356,8 @@ impl ToolLoop {
         self.model = end;
         self.unannounced.clear();
         for call in self.calls.iter_mut().filter(|call| call.state == CallState::Received) {
-            let (tool_call, pending) = (call.tool_call.clone(), call.pending.clone());
+            let tool_call = call.tool_call.clone();
+            let pending = call.pending.clone();
             let (state, action) = match tool_call.executed_by {
                 _ if !is_whole => {
                     let why = UserText::NotStarted;
@@ -410,7 +411,8 @@ impl ToolLoop {
             AgentEvent::ToolInput { call, input }
             | AgentEvent::ToolInputInvalid { call, input, .. } => {
                 if !self.call_ids.complete(call) {
-                    let (call, input) = (ToolCall::clone(call), input.clone());
+                    let call = ToolCall::clone(call);
+                    let input = input.clone();
                     return self.leave_out(call, input);
                 }
                 let is_local = call.executed_by != Executor::Provider;
@@ -526,7 +528,8 @@ impl ToolLoop {
 
     fn handle_validation(&mut self, id: &ToolCallId, result: Result<(), String>) {
         let Some(call) = self.call(id, CallState::ValidatingInput) else { return };
-        let (tool_call, input) = (call.tool_call.clone(), call.pending.input.clone());
+        let tool_call = call.tool_call.clone();
+        let input = call.pending.input.clone();
         match result {
             Ok(()) => {
                 call.state = CallState::DecidingApproval;
@@ -570,7 +573,8 @@ impl ToolLoop {
     /// Announces a call that the client executes once it is approved: with its input as a streamed one.
     /// Returns `false` if the model has streamed another input.
     fn announce_to_approve(&mut self, call: ToolCall, input: &Json) -> bool {
-        let (id, input) = (call.id.clone(), input.as_str());
+        let id = call.id.clone();
+        let input = input.as_str();
         let rest = match self.streamed.get(&id) {
             None => {
                 self.emit(AgentEvent::tool_input_start(call));
@@ -596,7 +600,8 @@ impl ToolLoop {
             CallDecision::RunLast => CallState::RunsLast,
             CallDecision::Run => CallState::Running,
         };
-        let (tool_call, pending) = (call.tool_call.clone(), call.pending.clone());
+        let tool_call = call.tool_call.clone();
+        let pending = call.pending.clone();
         if tool_call.executed_by == Executor::Client {
             if decision != CallDecision::RequireApproval {
                 self.emit(AgentEvent::tool_input(tool_call, pending.input.clone()));
@@ -769,7 +774,8 @@ impl ToolLoop {
 /// Removes what only this loop may say of a call: that it is made inside another one. The model would not read its
 /// result.
 fn without_outer_call(mut call: ToolCall) -> ToolCall {
-    call.provider_metadata = call.provider_metadata.filter(|it| it.outer_call().is_none());
+    call.provider_metadata =
+        call.provider_metadata.filter(|metadata| metadata.outer_call().is_none());
     call
 }
 

@@ -133,7 +133,8 @@ impl Turn {
         message_id: impl Into<MessageId>,
         approvals: &Approvals,
     ) -> Self {
-        let (chat, message_id) = (chat.into(), message_id.into());
+        let chat = chat.into();
+        let message_id = message_id.into();
         Turn {
             principal: chat.owner.clone(),
             deferred: DeferredToolResults::default(),
@@ -184,7 +185,8 @@ impl Turn {
     /// [`LedgerStoreError`] if the ledger fails for half a minute. The model must not be called then: it would
     /// read that a call was not executed which may run.
     pub async fn newest_results(&self) -> Result<DeferredToolResults, LedgerStoreError> {
-        let (results, open) = (&self.deferred, self.open_calls());
+        let results = &self.deferred;
+        let open = self.open_calls();
         let read = || self.approvals.with_newest_results(results.clone(), &open).boxed();
         repeat("look up open calls", MAX_FAILURES, read).await
     }

@@ -207,7 +207,8 @@ mod tests {
     #[test]
     fn messages_with_the_same_id_are_read_to_the_first_one() {
         let messages: Messages = (0..250).map(|_| text(0, "")).collect();
-        let (mut query, mut read) = (String::new(), 0);
+        let mut query = String::new();
+        let mut read = 0;
         loop {
             let page = HistoryPage::new(&messages, &query).unwrap();
             read += page.messages.len();

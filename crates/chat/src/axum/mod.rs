@@ -208,7 +208,7 @@ async fn respond(
             approvals: response
                 .approvals
                 .iter()
-                .map(|it| PendingApprovalBody::new(it, principal))
+                .map(|pending| PendingApprovalBody::new(pending, principal))
                 .collect(),
             tool_calls: response
                 .client_executed
@@ -284,7 +284,8 @@ async fn pending(
 ) -> Result<Response, ChatRejection> {
     let query = query.as_deref().unwrap_or_default();
     let text = |name| query_parameter(query, name).map(|text| decoded(name, text)).transpose();
-    let (chat, tool) = (text("chat")?.map(ChatId::from), text("tool")?);
+    let chat = text("chat")?.map(ChatId::from);
+    let tool = text("tool")?;
     let after = query_parameter(query, "after").map(str::parse).transpose();
     let query = InboxQuery {
         chat: chat.as_ref(),
@@ -297,7 +298,7 @@ async fn pending(
         approvals: page
             .approvals
             .iter()
-            .map(|it| PendingApprovalBody::new(it, &principal))
+            .map(|pending| PendingApprovalBody::new(pending, &principal))
             .collect(),
         after: page.next.map(|next| next.to_string()),
     }))

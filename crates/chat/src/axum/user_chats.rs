@@ -30,7 +30,7 @@ pub(super) async fn list(
     RawQuery(query): RawQuery,
 ) -> Result<Response, ChatRejection> {
     let query = query.as_deref().unwrap_or_default();
-    let is_events = |it: &str| matches!(it, "events" | "events=" | "events=1" | "events=true");
+    let is_events = |pair: &str| matches!(pair, "events" | "events=" | "events=1" | "events=true");
     let follows = query.split('&').any(is_events);
     let limit = match query_parameter(query, "limit") {
         None => Some(DEFAULT_PAGE_CHATS),

@@ -158,8 +158,12 @@ impl ReceivedBody {
             let outputs = with_paths("", parse_answers(text, "")?);
             return Ok(ReceivedBody { outputs, ..Self::default() });
         }
-        let (mut object, mut result, mut nodes) = (Object::default(), Ok(()), 0_usize);
-        let (mut has_lists, mut is_output, mut first) = (false, false, None);
+        let mut object = Object::default();
+        let mut result = Ok(());
+        let mut nodes = 0_usize;
+        let mut has_lists = false;
+        let mut is_output = false;
+        let mut first = None;
         let add = |key: &str, value| {
             nodes += 1;
             if nodes <= limits.max_nodes() && result.is_ok() {
@@ -223,7 +227,7 @@ fn parse_answers<T: DeserializeOwned>(
 
 /// The error of a body without answers, whose first field is this one.
 fn unknown_field(name: &str) -> FieldError {
-    let is_name = |it: char| it.is_ascii_alphanumeric() || "_-".contains(it);
+    let is_name = |char: char| char.is_ascii_alphanumeric() || "_-".contains(char);
     let name = if name.len() <= MAX_SHOWN_NAME && name.chars().all(is_name) {
         format!("unknown field `{name}`")
     } else {

@@ -160,7 +160,7 @@ impl PastMessages {
     /// Returns whether a change of a user message was added that begins so.
     pub(super) fn has_change(&self, id: &MessageId, beginning: &str) -> bool {
         let mut changes = self.list.iter().filter(|past| past.id == *id);
-        changes.any(|past| past.change.as_ref().is_some_and(|it| it.starts_with(beginning)))
+        changes.any(|past| past.change.as_ref().is_some_and(|change| change.starts_with(beginning)))
     }
 
     fn add(&mut self, past: PastMessage) {

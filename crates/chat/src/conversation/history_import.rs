@@ -95,7 +95,8 @@ impl UnverifiedCalls {
 
 /// Returns what is imported from a client's message.
 pub(super) fn imported(message: &UiMessage, import: HistoryImport) -> UiMessage {
-    let (is_assistant, is_user) = (message.role == Role::Assistant, message.role == Role::User);
+    let is_assistant = message.role == Role::Assistant;
+    let is_user = message.role == Role::User;
     let has_results = import == HistoryImport::TextsAndResults && is_assistant;
     let parts = message.parts.iter().filter_map(|part| match part {
         Part::Text(_) | Part::File(_) => Some(part.clone()),

@@ -165,7 +165,7 @@ pub(crate) fn waiting_outer_calls(message: &UiMessage, is_in_step: bool) -> Vec<
 /// Whether this call waits for the user, for the client that executes it, or for its provider.
 fn waits(chat: &Chat, part: &ToolPart) -> bool {
     let mut of_client = chat.client_executed.iter();
-    part.approval_id().is_some() || of_client.any(|it| it.tool_call_id == part.tool_call_id)
+    part.approval_id().is_some() || of_client.any(|call| call.tool_call_id == part.tool_call_id)
 }
 
 /// Returns the call of this result, with its message.

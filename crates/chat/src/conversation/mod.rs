@@ -253,7 +253,8 @@ impl Chat {
         }
         let mut chat = self.clone();
         let with_calls = self.messages.with_calls();
-        let places = with_calls.filter(|(_, it)| self.unverified_calls.of(it).next().is_some());
+        let places =
+            with_calls.filter(|(_, message)| self.unverified_calls.of(message).next().is_some());
         for (place, _) in places {
             chat.messages.update(place, |message| {
                 let id = &message.id;

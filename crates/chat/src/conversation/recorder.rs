@@ -89,7 +89,8 @@ impl Recorder {
         self.has_events = true;
         match event {
             AgentEvent::ToolInput { call, input } if call.executed_by == Executor::Client => {
-                let (id, name) = (call.id.on_wire(), call.tool_name.to_string());
+                let id = call.id.on_wire();
+                let name = call.tool_name.to_string();
                 self.client_executed.push(PendingToolCall::client_executed(
                     id,
                     name,

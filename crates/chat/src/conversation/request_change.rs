@@ -129,7 +129,8 @@ fn new_message(
     message: &UiMessage,
     posted_history: PostedHistory,
 ) -> Result<RequestChange, NoChange> {
-    let (id, message) = (&message.id, imported(message, HistoryImport::Texts));
+    let id = &message.id;
+    let message = imported(message, HistoryImport::Texts);
     let Some(place) = chat.place_of(id, Role::User) else {
         if chat.past_messages.removed(id).is_some() {
             return Err(NoChange::new(RequestEffect::NotAnswered));

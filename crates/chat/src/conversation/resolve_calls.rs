@@ -75,7 +75,8 @@ impl Chat {
     /// [`apply_request`](Self::apply_request) adds. The effect of the request is
     /// [`RequestEffect::NotAnswered`].
     pub fn awaits_answer_to(&self, request: &ChatRequest) -> bool {
-        let (last, sent) = (self.messages.last(), request.new_user_message());
+        let last = self.messages.last();
+        let sent = request.new_user_message();
         let is_sent = |last: &UiMessage, sent: &UiMessage| {
             last.id == sent.id && last.parts == imported(sent, HistoryImport::Texts).parts
         };

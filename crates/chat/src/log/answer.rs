@@ -21,7 +21,8 @@ pub(crate) fn answer(
     plan: &ResumePlan,
     posted: Option<&ChatRequest>,
 ) -> Decision {
-    let (state, chat) = (&view.state, view.state.chat());
+    let state = &view.state;
+    let chat = view.state.chat();
     let live = state.live();
     let is_last = chat.messages.last().is_some_and(|last| last.id == *message_id);
     let may_begin = live.is_none() && is_last && !mine.has_no_place();
@@ -80,7 +81,8 @@ pub(crate) fn answer(
 /// when the results came. If a request `has_expired`, the readers of a live run are shown what was closed without a
 /// decision. The turns of those who decide append the other outcomes.
 pub(crate) fn settle(view: &View, mine: &Mine, has_expired: bool) -> Decision {
-    let (state, open) = (&view.state, view.state.chat().undecided_calls());
+    let state = &view.state;
+    let open = view.state.chat().undecided_calls();
     let is_live = state.live().is_some();
     if is_live && !has_expired {
         return Decision::Done(Response::Nothing);
@@ -142,7 +144,9 @@ struct Answered {
 impl Answered {
     /// A client that has posted the message names the whole call, and not only the approval.
     fn of(plan: &ResumePlan, message: &UiMessage, chat: &Chat, is_posted: bool) -> Self {
-        let (mut is_any, mut is_open, mut is_unknown) = (false, false, false);
+        let mut is_any = false;
+        let mut is_open = false;
+        let mut is_unknown = false;
         let approvals = plan.unverified_responses().map(|answer| {
             let mut parts = message.tool_parts();
             let part = parts.find(|part| {

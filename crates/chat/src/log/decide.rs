@@ -31,7 +31,8 @@ pub(crate) fn decide(view: Option<&View>, goal: &Goal, mine: &Mine) -> Decision 
         },
         Goal::Delete if mine.epoch != Some(view.head.epoch) => without_log(goal, mine),
         Goal::Delete => {
-            let (epoch, control) = (view.head.epoch, view.head.control);
+            let epoch = view.head.epoch;
+            let control = view.head.control;
             if mine.revoked == Some(Some((epoch, control))) {
                 Decision::Delete { epoch, control }
             } else {
@@ -133,7 +134,8 @@ fn allowed_change(
 /// A new message, an edit or a regeneration: ends the live run, closes the open calls, changes the
 /// messages, and begins a run, with its first step if the model can be called at once. All of it is one append.
 fn ask(view: &View, mine: &Mine, request: &ChatRequest) -> Decision {
-    let (chat, live) = (view.state.chat(), view.state.live());
+    let chat = view.state.chat();
+    let live = view.state.live();
     if let Some(last) = view.state.last_end().filter(|last| mine.is_own(&last.run)) {
         // The run of this turn is over.
         return Decision::Done(Response::Join {

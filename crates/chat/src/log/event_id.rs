@@ -121,7 +121,8 @@ impl PlaceSearch {
 
 /// Returns each frame of an entry, with its number, from 1 on, and whether it is the last one.
 pub(crate) fn each(frames: &[u8]) -> impl Iterator<Item = (usize, &[u8], bool)> {
-    let (mut rest, mut number) = (frames, 0);
+    let mut rest = frames;
+    let mut number = 0;
     std::iter::from_fn(move || {
         // A frame is one line, and an empty one.
         let end = memchr(b'\n', rest)? + 2;

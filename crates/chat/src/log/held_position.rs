@@ -80,7 +80,8 @@ pub(crate) fn position_of(
         return None;
     }
     let first = last_handed_over(frames, held);
-    let (mut reducer, mut open) = (begin(), OpenChunks::default());
+    let mut reducer = begin();
+    let mut open = OpenChunks::default();
     let is_incomplete = |id: &str| {
         let mut calls = held.tool_parts().filter(|part| *part.tool_call_id == *id);
         calls.next().is_none_or(|part| matches!(part.state, ToolState::InputStreaming { .. }))
@@ -134,7 +135,8 @@ fn last_handed_over(frames: &[Bytes], held: &UiMessage) -> usize {
         calls
             .any(|part| part.is_settled() || matches!(part.state, ToolState::InputAvailable { .. }))
     };
-    let (mut asked, mut first) = (Vec::new(), 0);
+    let mut asked = Vec::new();
+    let mut first = 0;
     for (at, frame) in frames.iter().enumerate() {
         each_chunk(frame, |chunk| match chunk {
             Chunk::ToolApprovalRequest { tool_call_id, .. } => asked.push(tool_call_id.to_string()),
@@ -179,7 +181,7 @@ mod tests {
 
     fn log_of(chunks: &[&str]) -> Vec<Bytes> {
         let frame = |(at, chunk): (usize, &&str)| format!("id: r1.{at}\ndata: {chunk}\n\n");
-        chunks.iter().enumerate().map(|it| frame(it).into()).collect()
+        chunks.iter().enumerate().map(|chunk| frame(chunk).into()).collect()
     }
 
     #[test]
@@ -202,7 +204,8 @@ mod tests {
 
     #[test]
     fn a_client_that_was_cut_in_interleaved_inputs_reads_no_complete_input_again() {
-        let (one, two) = (&LOG[2..5], &LOG[6..10]);
+        let one = &LOG[2..5];
+        let two = &LOG[6..10];
         let log = [&LOG[..2], &one[..2], &two[..2], &one[2..], &two[2..]].concat();
         let held = read(None, &log[..7]);
         let HeldPosition { read: at, again } = position_of(None, &log_of(&log), &held).unwrap();
@@ -229,7 +232,7 @@ mod tests {
         assert_eq!(position_of(None, &log_of(LOG), &own), None);
         let later = [LOG, &[r#"{"type":"start-step"}"#, r#"{"type":"data-x","data":1}"#]].concat();
         let mut held = read(None, &later);
-        held.parts.retain(|part| part.as_tool().is_none_or(|it| *it.tool_call_id != *"c1"));
+        held.parts.retain(|part| part.as_tool().is_none_or(|tool| *tool.tool_call_id != *"c1"));
         assert_eq!(position_of(None, &log_of(&later), &held), after(later.len()));
     }
 

@@ -119,8 +119,9 @@ fn ends_with_calls(message: &UiMessage) -> bool {
 fn unknown_calls(chat: &Chat, live: &Live) -> Vec<Entry> {
     let message_id = &live.message_id;
     let message = chat.message(message_id);
-    let waiting =
-        message.map(|it| waiting_outer_calls(it, live.step == Step::Called)).unwrap_or_default();
+    let waiting = message
+        .map(|message| waiting_outer_calls(message, live.step == Step::Called))
+        .unwrap_or_default();
     let parts = message.into_iter().flat_map(UiMessage::tool_parts);
     let is_of_client = |id: &_| chat.client_executed.iter().any(|call| call.tool_call_id == *id);
     let started = parts.filter(|part| {

@@ -174,7 +174,8 @@ mod tests {
     use super::*;
 
     fn text(delta: &'static str) -> Chunk<'static> {
-        let (id, delta) = (Cow::Borrowed("t"), Cow::Borrowed(delta));
+        let id = Cow::Borrowed("t");
+        let delta = Cow::Borrowed(delta);
         Chunk::TextDelta { id, delta, provider_metadata: None }
     }
 

@@ -25,7 +25,8 @@ pub(crate) fn whole_response(
     (end, unsent): (Option<AgentEvent>, &[ToolCallId]),
     client: Client,
 ) -> [Vec<u8>; 2] {
-    let (message, version) = (&*client.shown(stored), client.version());
+    let message = &*client.shown(stored);
+    let version = client.version();
     let (held, inputs) = complete_inputs(posted, message, version);
     let posted = posted.map(|posted| held.as_ref().unwrap_or(posted));
     let mut translator = translator_for(posted, message, version);
@@ -37,7 +38,8 @@ pub(crate) fn whole_response(
     let denied = denied.map(|part| part.tool_call_id.clone());
     let left: Vec<ToolCallId> = unsent.iter().cloned().chain(denied).collect();
     translator.set_answered(&left);
-    let (mut first, mut encoder) = (Vec::new(), Encoder::default());
+    let mut first = Vec::new();
+    let mut encoder = Encoder::default();
     // A message may be large, and a vector that grows takes twice its bytes.
     let mut rest = match posted {
         None => Vec::with_capacity(json_len(message) + BYTES_OF_FRAMES * message.parts.len()),
@@ -68,14 +70,17 @@ pub(crate) fn front(
     stored: &UiMessage,
     client: Client,
 ) -> Option<Vec<u8>> {
-    let (message, version) = (&*client.shown(stored), client.version());
+    let message = &*client.shown(stored);
+    let version = client.version();
     let (held, inputs) = complete_inputs(posted, message, version);
     let posted = posted.map(|posted| held.as_ref().unwrap_or(posted));
     let mut translator = translator_for(posted, message, version);
-    let (mut frames, mut encoder) = (Vec::new(), Encoder::default());
+    let mut frames = Vec::new();
+    let mut encoder = Encoder::default();
     let mut out = |chunk: Chunk<'_>| replay(stored, chunk, version, &mut encoder, &mut frames);
     translator.start(&mut out);
-    let (has_inputs, mut has_events) = (!inputs.is_empty(), false);
+    let has_inputs = !inputs.is_empty();
+    let mut has_events = false;
     inputs.into_iter().for_each(|chunk| out(chunk.for_version(version)));
     catch_up(posted, message, version, &mut |event| {
         has_events = true;
@@ -156,7 +161,8 @@ fn complete_inputs(
     message: &UiMessage,
     version: Version,
 ) -> (Option<UiMessage>, Vec<Chunk<'static>>) {
-    let (mut held, mut chunks) = (None, Vec::new());
+    let mut held = None;
+    let mut chunks = Vec::new();
     let Some(posted) = posted.filter(|posted| posted.id == message.id) else {
         return (held, chunks);
     };
@@ -287,7 +293,8 @@ fn is_same_json(one: Option<&Json>, other: Option<&Json>) -> bool {
 
 fn data_event(part: &DataPart) -> Option<AgentEvent> {
     let id = part.id.as_ref().map(|id| id.to_string().into());
-    let (name, data) = (part.name.to_string().into(), part.data.clone()?);
+    let name = part.name.to_string().into();
+    let data = part.data.clone()?;
     let data = Data { name, id, data, transient: false };
     Some(AgentEvent::Data(Box::new(data)))
 }
@@ -395,7 +402,8 @@ mod tests {
 
     /// The entries of a run that writes a text and calls, without its end.
     fn log() -> Vec<Entry> {
-        let (mut state, mut entries) = (begun(), Vec::new());
+        let mut state = begun();
+        let mut entries = Vec::new();
         let mut writer = EntryWriter::new(&state.live_message(), Client::of_version(Version::V6));
         let mut write = |event| {
             let mut queue = Queue::default();
@@ -463,7 +471,8 @@ mod tests {
             entries.iter().for_each(|entry| state.apply(entry).unwrap());
             let kept = state.into_chat();
             let stored = kept.message(&"a1".into()).unwrap();
-            let (mut reducer, mut errors) = (Reducer::new(), Vec::new());
+            let mut reducer = Reducer::new();
+            let mut errors = Vec::new();
             let end = kept.early_end(&stored.id);
             for frame in whole_response(None, stored, (end, &[]), Client::of_version(Version::V6)) {
                 each_chunk(&frame, |chunk| match chunk {
@@ -481,7 +490,8 @@ mod tests {
         let log = log();
         // `ai@5` has no chunk for an input that is cut off.
         let versions = [Version::V6, Version::NEWEST];
-        for (cut, version) in (1..=log.len()).flat_map(|cut| versions.map(|it| (cut, it))) {
+        for (cut, version) in (1..=log.len()).flat_map(|cut| versions.map(|version| (cut, version)))
+        {
             let mut state = begun();
             let end = OtherEntry::End { run: "r1".into(), end: RunEnd::Stopped };
             let entries = [&log[..cut], &[end.into()]].concat();

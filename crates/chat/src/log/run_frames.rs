@@ -228,10 +228,12 @@ impl RunFrames {
         };
         let earlier = begun.as_ref().map(calls).unwrap_or_default();
         let mut reducer = begun.map_or_else(Reducer::new, Reducer::continuing);
-        let (mut open, mut step_end) = (OpenChunks::default(), None);
+        let mut open = OpenChunks::default();
+        let mut step_end = None;
         let unstored = Entry::Frame(std::mem::take(&mut self.unstored).into());
         let mut claimed: Vec<&ToolCallId> = Vec::new();
-        let (mut event, mut ended) = (AgentEvent::Abort { reason: None }, None);
+        let mut event = AgentEvent::Abort { reason: None };
+        let mut ended = None;
         let entries = entries.into_iter().map(|entry| -> &Entry { entry });
         for entry in entries.chain([&unstored]) {
             if let Some(OtherEntry::End { end, .. }) = entry.other() {
@@ -240,7 +242,7 @@ impl RunFrames {
             match entry.other() {
                 Some(OtherEntry::Step) => (step_end, claimed) = (None, Vec::new()),
                 Some(OtherEntry::Claimed { approvals }) => {
-                    claimed = approvals.iter().map(|it| &it.tool_call_id).collect();
+                    claimed = approvals.iter().map(|approval| &approval.tool_call_id).collect();
                 }
                 Some(OtherEntry::StepEnd(end)) => step_end = Some(end),
                 Some(OtherEntry::End { end: RunEnd::Failed(text), .. }) => {
@@ -263,8 +265,9 @@ impl RunFrames {
         let is_object = |end: &StepEnd| end.metadata.as_ref().is_none_or(Json::is_object);
         let can_say = ended.is_some() && step_end.is_none_or(is_object);
         let metadata = can_say.then(|| message.end_metadata(ended)).flatten();
-        let metadata = metadata
-            .map(|it| encoded(&Chunk::MessageMetadata { message_metadata: Some(Cow::Owned(it)) }));
+        let metadata = metadata.map(|metadata| {
+            encoded(&Chunk::MessageMetadata { message_metadata: Some(Cow::Owned(metadata)) })
+        });
         let metadata = metadata.unwrap_or_default();
         let mut last: String = match step_end {
             Some(end) => metadata + &self.shown(end.last.concat().as_bytes()),
@@ -277,8 +280,9 @@ impl RunFrames {
                     tool_metadata: None,
                     dynamic: None,
                 });
-                let open =
-                    unknown.chain(open.ends()).map(|it| encoded(&it.for_version(self.version)));
+                let open = unknown
+                    .chain(open.ends())
+                    .map(|chunk| encoded(&chunk.for_version(self.version)));
                 let mut own = calls(reducer.message());
                 own.retain(|call| !earlier.contains(call));
                 let mut last: String = open.chain([metadata]).collect();
@@ -379,9 +383,9 @@ impl RunFrames {
                 Some(Chunk::Finish { finish_reason: Some(FinishReason::Other), message_metadata }),
             ) => {
                 let metadata = message_metadata.map(Some);
-                out.extend(
-                    metadata.map(|it| encoded(&Chunk::MessageMetadata { message_metadata: it })),
-                );
+                out.extend(metadata.map(|metadata| {
+                    encoded(&Chunk::MessageMetadata { message_metadata: metadata })
+                }));
                 let error_text = Cow::Borrowed(UserText::AnswerCutOff.text());
                 let finish_reason = Some(FinishReason::Error);
                 out.push_str(&encoded(&Chunk::Error { error_text }));
@@ -442,7 +446,8 @@ mod tests {
     fn each_frame_of_a_large_entry_has_its_own_number() {
         for position in [0, 1, 0xf, u64::from(u32::MAX)] {
             let begun = EventId { position, ..EventId::of_run(Epoch(1), 0) };
-            let (frames, mut out) = (RunFrames::new(begun, Version::V6), Vec::new());
+            let frames = RunFrames::new(begun, Version::V6);
+            let mut out = Vec::new();
             frames.frame(position, "data: x\n\n".repeat(0x1002).as_bytes(), &mut out);
             let out = String::from_utf8(out).unwrap();
             let ids = out.lines().filter_map(|line| EventId::parse(line.strip_prefix("id: ")?));
@@ -480,7 +485,8 @@ mod tests {
     #[test]
     fn each_frame_has_the_id_of_what_follows_it() {
         let text = |place| {
-            let (frames, mut out) = (RunFrames::new(place, Version::V6), Vec::new());
+            let frames = RunFrames::new(place, Version::V6);
+            let mut out = Vec::new();
             frames.frame(3, b"data: a\n\ndata: b\n\n", &mut out);
             String::from_utf8(out).unwrap()
         };
@@ -498,7 +504,8 @@ mod tests {
     /// A run in which the client has read the frames `a`, `b` and `c` before the log held them, and what it has read.
     fn read_ahead() -> (RunFrames, String) {
         let place = EventId { position: 3, ..EventId::of_run(Epoch(1), 2) };
-        let (mut frames, mut out) = (RunFrames::new(place, Version::V6), Vec::new());
+        let mut frames = RunFrames::new(place, Version::V6);
+        let mut out = Vec::new();
         frames.push_ahead(3, b"data: a\n\ndata: b\n\n", &mut out);
         frames.push_ahead(3, b"data: a\n\ndata: b\n\ndata: c\n\n", &mut out);
         // Other text is not shown after it.
@@ -509,7 +516,8 @@ mod tests {
     /// What the client reads then of these entries.
     fn read_then(entries: &[Entry]) -> (Next, String) {
         let (mut frames, _) = read_ahead();
-        let (mut next, mut out) = (Next::More, Vec::new());
+        let mut next = Next::More;
+        let mut out = Vec::new();
         for (position, entry) in (3..).zip(entries) {
             next = frames.push(position, entry, &mut out);
         }
@@ -517,7 +525,7 @@ mod tests {
     }
 
     fn stored(frames: &[&str]) -> Entry {
-        let frames: String = frames.iter().map(|it| format!("data: {it}\n\n")).collect();
+        let frames: String = frames.iter().map(|frame| format!("data: {frame}\n\n")).collect();
         Entry::Frame(frames.into())
     }
 
@@ -542,8 +550,9 @@ mod tests {
         let place =
             EventId { position: 3, frames: 2, is_ahead: true, ..EventId::of_run(Epoch(1), 2) };
         for (ahead, read) in [("", ""), ("a", ""), ("ab", ""), ("abc", "c")] {
-            let frames: String = ahead.chars().map(|it| format!("data: {it}\n\n")).collect();
-            let (mut run, mut out) = (RunFrames::new(place, Version::V6), Vec::new());
+            let frames: String = ahead.chars().map(|text| format!("data: {text}\n\n")).collect();
+            let mut run = RunFrames::new(place, Version::V6);
+            let mut out = Vec::new();
             run.push_ahead(3, frames.as_bytes(), &mut out);
             run.push(3, &stored(&["a", "b", "c"]), &mut out);
             let out = String::from_utf8(out).unwrap();
@@ -552,7 +561,8 @@ mod tests {
         }
         // The log holds the entry in which the client stands, and the server of the run does not know it yet.
         let place = EventId { is_ahead: false, ..place };
-        let (mut run, mut out) = (RunFrames::new(place, Version::V6), Vec::new());
+        let mut run = RunFrames::new(place, Version::V6);
+        let mut out = Vec::new();
         run.push_ahead(3, b"data: a\n\ndata: b\n\ndata: c\n\n", &mut out);
         assert!(out.is_empty());
     }
@@ -572,7 +582,8 @@ mod tests {
         }
         let (mut frames, _) = read_ahead();
         let text = r#"data: {"type":"text-start","id":"t1"}"#.to_owned() + "\n\n";
-        let (mut out, mut open) = (Vec::new(), Vec::new());
+        let mut out = Vec::new();
+        let mut open = Vec::new();
         frames.unstored = text.into_bytes();
         let entries: [Entry; 1] = [end(RunEnd::Stopped).into()];
         frames.end(3, None, &entries, &mut out);

@@ -56,7 +56,8 @@ impl EntryWriter {
         if let AgentEvent::ToolOutput { .. } | AgentEvent::ToolFailed { .. } = event
             && let Some(result) = state.forwarded_result(event)
         {
-            let (received, chunks) = (ReceivedResult::new(result, None), Vec::new());
+            let received = ReceivedResult::new(result, None);
+            let chunks = Vec::new();
             return queue.push(OtherEntry::Result { received, chunks });
         }
         let EntryWriter { translator, dropped } = self;
@@ -259,7 +260,8 @@ pub(crate) fn settled_call(chunk: &Chunk<'_>) -> Option<ToolCallId> {
 /// Writes the end of the live run of a server that is gone: an event, or `None` if its message is complete.
 pub(crate) fn write_lost_end(event: Option<&AgentEvent>, state: &mut ChatState) -> Vec<Entry> {
     let client = Client::of_version(Version::NEWEST);
-    let (mut queue, open) = (Queue::default(), state.open_chunks());
+    let mut queue = Queue::default();
+    let open = state.open_chunks();
     for chunk in open.ends() {
         write(&chunk, state, &mut queue);
     }
@@ -275,7 +277,8 @@ pub(crate) fn write_lost_end(event: Option<&AgentEvent>, state: &mut ChatState) 
 
 /// Returns the entry of a result of a call in this chat.
 pub(crate) fn result_entry(chat: &Chat, received: &ReceivedResult) -> Entry {
-    let (mut chunks, mut received) = (Vec::new(), received.clone());
+    let mut chunks = Vec::new();
+    let mut received = received.clone();
     if let Some((message, part)) = live_message::call_of_result(chat, &received.result) {
         received.result.message_id.get_or_insert_with(|| message.id.clone());
         let mut message = message.clone();
@@ -325,7 +328,8 @@ fn without_model_id(mut chunk: Chunk<'_>) -> Chunk<'_> {
     if let Chunk::ToolInputStart { provider_metadata, .. }
     | Chunk::ToolInputAvailable { provider_metadata, .. }
     | Chunk::ToolInputError { provider_metadata, .. } = &mut chunk
-        && let Some(without) = provider_metadata.as_ref().and_then(|it| it.without_model_id())
+        && let Some(without) =
+            provider_metadata.as_ref().and_then(|metadata| metadata.without_model_id())
     {
         *provider_metadata = without.map(Cow::Owned);
     }

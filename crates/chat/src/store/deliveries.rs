@@ -39,7 +39,8 @@ impl Deliveries {
 
     pub(super) fn has_deleted(&mut self, key: &LogKey, now: UnixMillis) {
         let Some(Delivery { epoch, .. }) = self.by_key.get(key) else { return };
-        let (epoch, due) = (*epoch, Some(now));
+        let epoch = *epoch;
+        let due = Some(now);
         self.set(key, Delivery { epoch, position: Undelivered::DELETED, due });
         self.deleted.push_back(key.clone());
         if self.deleted.len() > MAX_DELETED {
@@ -86,8 +87,8 @@ impl Deliveries {
     pub(super) fn acknowledge(&mut self, delivered: &Undelivered) -> Option<Undelivered> {
         let Undelivered { key, epoch, position } = delivered;
         let is_deletion = *position == Undelivered::DELETED;
-        match self.by_key.get(key).map(|it| it.of(key)) {
-            Some(it) if !it.is_acknowledged_by(delivered) => return Some(it),
+        match self.by_key.get(key).map(|delivery| delivery.of(key)) {
+            Some(delivery) if !delivery.is_acknowledged_by(delivered) => return Some(delivery),
             Some(_) if is_deletion => self.forget(key),
             Some(_) => self.set(key, Delivery { epoch: *epoch, position: *position, due: None }),
             None if is_deletion => {}

@@ -36,7 +36,8 @@ impl PostgresStore {
             return Ok(appended(head, &append));
         }
         // Alone it waits for another transaction that has locked the log.
-        let (is_alone, columns) = (false, [columns]);
+        let is_alone = false;
+        let columns = [columns];
         let values = values(&is_alone, &columns);
         let rows = self.query(APPEND, &references(&values)).await?;
         let head = rows.first().map(head).transpose()?;
@@ -101,7 +102,8 @@ async fn append_with(client: &mut Client, append: AppendLog<'_>) -> DbResult<App
             columns.position = Some(0);
         }
         columns.is_live = Some(state.is_live);
-        let (skips_locked, batch) = (false, std::slice::from_ref(&columns));
+        let skips_locked = false;
+        let batch = std::slice::from_ref(&columns);
         let values = values(&skips_locked, batch);
         if let Some(row) = query(&transaction, APPEND, &references(&values)).await?.first() {
             break appended(head(row)?, &append);
@@ -262,32 +264,32 @@ fn values<'v>(skips_locked: &'v bool, appends: &'v [Columns]) -> Vec<Value<'v>> 
         Box::new(appends.iter().map(column).collect::<Vec<T>>())
     }
     let mut last_entry = 0;
-    let kinds: Vec<i16> = appends.iter().flat_map(|it| it.kinds.iter().copied()).collect();
+    let kinds: Vec<i16> = appends.iter().flat_map(|append| append.kinds.iter().copied()).collect();
     let bodies: Vec<&[u8]> =
-        appends.iter().flat_map(|it| it.bodies.iter().map(|body| &**body)).collect();
+        appends.iter().flat_map(|append| append.bodies.iter().map(|body| &**body)).collect();
     vec![
         Box::new(skips_locked),
-        each(appends, |it| &*it.owner),
-        each(appends, |it| &*it.id),
-        each(appends, |it| it.epoch),
-        each(appends, |it| it.control),
-        each(appends, |it| it.position),
-        each(appends, |it| it.is_live),
-        each(appends, |it| it.only_lost),
+        each(appends, |append| &*append.owner),
+        each(appends, |append| &*append.id),
+        each(appends, |append| append.epoch),
+        each(appends, |append| append.control),
+        each(appends, |append| append.position),
+        each(appends, |append| append.is_live),
+        each(appends, |append| append.only_lost),
         each(appends, Columns::entries),
-        each(appends, |it| it.controls),
-        each(appends, |it| {
-            last_entry += it.entries();
+        each(appends, |append| append.controls),
+        each(appends, |append| {
+            last_entry += append.entries();
             last_entry
         }),
-        each(appends, |it| it.lease),
-        each(appends, |it| it.change),
-        each(appends, |it| it.run.as_deref()),
-        each(appends, |it| it.title.as_deref()),
-        each(appends, |it| it.has_questions),
-        each(appends, |it| it.keep_for),
-        each(appends, |it| it.is_for_sink),
-        each(appends, |it| it.changes_list),
+        each(appends, |append| append.lease),
+        each(appends, |append| append.change),
+        each(appends, |append| append.run.as_deref()),
+        each(appends, |append| append.title.as_deref()),
+        each(appends, |append| append.has_questions),
+        each(appends, |append| append.keep_for),
+        each(appends, |append| append.is_for_sink),
+        each(appends, |append| append.changes_list),
         Box::new(kinds),
         Box::new(bodies),
     ]

@@ -62,7 +62,8 @@ impl<R: Batched> Batches<R> {
     /// Takes the next requests. If there are none, it gives back the permit, so that the next request gets it.
     fn take(&self, call: OwnedSemaphorePermit) -> Option<(OwnedSemaphorePermit, Vec<Waiting<R>>)> {
         let mut all = self.lock();
-        let (mut batch, mut bytes) = (Vec::new(), 0);
+        let mut batch = Vec::new();
+        let mut bytes = 0;
         while let Some(next) = all.pop_front() {
             bytes = usize::saturating_add(bytes, next.request.bytes());
             let has_room = batch.len() < MAX_REQUESTS && bytes <= MAX_BYTES;

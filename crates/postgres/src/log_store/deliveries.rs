@@ -15,7 +15,8 @@ impl PostgresStore {
         limit: usize,
         retry_after: Duration,
     ) -> Result<Vec<Undelivered>, PostgresError> {
-        let (limit, retry_after) = (stored(limit as u64), millis(retry_after));
+        let limit = stored(limit as u64);
+        let retry_after = millis(retry_after);
         let rows = self.query(TAKE, &[&limit, &retry_after]).await?;
         rows.iter().map(undelivered).collect()
     }
@@ -26,7 +27,8 @@ impl PostgresStore {
     ) -> Result<Option<Undelivered>, PostgresError> {
         let Undelivered { key, epoch, position } = delivered;
         let (owner, id) = columns(key);
-        let (epoch, position) = (stored(epoch.0), stored(*position));
+        let epoch = stored(epoch.0);
+        let position = stored(*position);
         let rows = self.query(NOTE, &[&owner, &id, &epoch, &position]).await?;
         let found = rows.first().map(undelivered).transpose()?;
         let is_deletion = delivered.position == Undelivered::DELETED;

@@ -60,7 +60,8 @@ impl LogStore for PostgresStore {
     ) -> BoxFuture<'a, Result<Option<Vec<String>>, ChatStoreError>> {
         Box::pin(async move {
             let ((owner, id), epoch) = (columns(read.key), stored(read.epoch.0));
-            let (position, first) = (stored(read.position), place(read.first));
+            let position = stored(read.position);
+            let first = place(read.first);
             let max_bytes = stored(read.max_bytes as u64);
             let rows =
                 self.query(MESSAGES, &[&owner, &id, &epoch, &position, &first, &max_bytes]).await?;
@@ -90,7 +91,8 @@ impl LogStore for PostgresStore {
             let ((owner, id), epoch) = (columns(put.key), stored(put.epoch.0));
             let unchanged = put.unchanged.map(|base| (stored(base.position), place(base.messages)));
             let (base, kept) = unchanged.unzip();
-            let (position, kept) = (stored(put.position), kept.unwrap_or(0));
+            let position = stored(put.position);
+            let kept = kept.unwrap_or(0);
             let rows = self
                 .query(
                     PUT_SNAPSHOT,
@@ -200,7 +202,8 @@ impl PostgresStore {
     /// Deletes the logs of an owner, a few at a time, and fewer if that takes too long. Returns the number of those
     /// whose time has not passed.
     pub(crate) async fn delete_logs(&self, owner: &str) -> Result<usize, PostgresError> {
-        let (mut deleted, mut max_logs) = (0, 20_i64);
+        let mut deleted = 0;
+        let mut max_logs = 20_i64;
         loop {
             match self.query(DELETE_SOME, &[&owner, &max_logs]).await {
                 Ok(rows) if rows.is_empty() => return Ok(deleted),

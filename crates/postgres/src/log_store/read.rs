@@ -14,8 +14,10 @@ impl PostgresStore {
         read: ReadLogEntries<'_>,
     ) -> Result<Option<LogPage>, PostgresError> {
         let (owner, id) = columns(read.key);
-        let (epoch, position) = (stored(read.epoch.0), stored(read.position));
-        let (max_bytes, is_reader) = (read.max_bytes, read.is_reader);
+        let epoch = stored(read.epoch.0);
+        let position = stored(read.position);
+        let max_bytes = read.max_bytes;
+        let is_reader = read.is_reader;
         let read = Read { owner, id: id.to_vec(), epoch, position, max_bytes, is_reader };
         // A call with many long pages would keep the others waiting.
         let is_short = max_bytes <= MAX_BYTES / MAX_REQUESTS;

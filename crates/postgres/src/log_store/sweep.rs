@@ -20,7 +20,8 @@ pub(crate) async fn sweep(pool: &Pool) -> Result<(), PostgresError> {
 impl PostgresStore {
     /// Returns live runs whose lease has passed long ago, and logs that lack a snapshot.
     pub(super) async fn left_to_server(&self) -> Result<LeftToServer, PostgresError> {
-        let (time, limit) = (millis(KEPT_AFTER_LOSS), stored(MAX_SWEPT as u64));
+        let time = millis(KEPT_AFTER_LOSS);
+        let limit = stored(MAX_SWEPT as u64);
         let key = |row: &Row| {
             let chat = text(column(row, 1)?)?.into();
             Ok::<_, PostgresError>(LogKey { owner: owner(column(row, 0)?)?, chat })
@@ -38,7 +39,8 @@ impl PostgresStore {
 
 /// Visits the logs whose snapshot has entries before it, in the order of their keys.
 async fn trim(pool: &Pool) -> Result<(), PostgresError> {
-    let (mut after, mut max_entries) = (i64::MIN, MAX_ENTRIES);
+    let mut after = i64::MIN;
+    let mut max_entries = MAX_ENTRIES;
     loop {
         let rows = match query(pool, TRIM, &[&after, &max_entries]).await {
             Ok(rows) => rows,
@@ -52,7 +54,8 @@ async fn trim(pool: &Pool) -> Result<(), PostgresError> {
             return Ok(());
         }
         for row in &rows {
-            let (key, has_more) = (column::<i64>(row, 0)?, column::<bool>(row, 1)?);
+            let key = column::<i64>(row, 0)?;
+            let has_more = column::<bool>(row, 1)?;
             after = key;
             if has_more {
                 // The next statement begins with this log.

@@ -190,7 +190,8 @@ fn received(push: PushInfo, ending: &mut HashSet<Vec<u8>>) -> Received {
     let mut data = push.data.into_iter();
     match push.kind {
         PushKind::SMessage => {
-            let (channel, message) = (data.next(), data.next());
+            let channel = data.next();
+            let message = data.next();
             let channel = channel.and_then(|channel| String::from_redis_value(channel).ok());
             match (channel, message) {
                 (Some(channel), Some(Value::BulkString(message))) => {

@@ -26,7 +26,8 @@ impl RedisStore {
         retry_after: Duration,
     ) -> Result<Vec<Undelivered>, RedisStoreError> {
         let list = self.inner.keys.shared("undelivered");
-        let (mut undelivered, mut failed) = (Vec::new(), None);
+        let mut undelivered = Vec::new();
+        let mut failed = None;
         loop {
             let left = (limit - undelivered.len()).min(CHATS_PER_STEP);
             let mut next = scripts::DUE_NEXT.key(&list);

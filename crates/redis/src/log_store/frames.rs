@@ -77,9 +77,11 @@ impl RedisStore {
         if append.only_lost || !are_frames || entries.len() > MAX_FRAMES {
             return Ok(None);
         }
-        let (user, chat, lease) =
-            (self.inner.keys.user(&key.owner), key.chat.as_str(), millis(lease));
-        let (channel, length) = (user.channel(chat), position.saturating_add(entries.len() as u64));
+        let user = self.inner.keys.user(&key.owner);
+        let chat = key.chat.as_str();
+        let lease = millis(lease);
+        let channel = user.channel(chat);
+        let length = position.saturating_add(entries.len() as u64);
         let mut arguments = Arguments::default();
         arguments
             .key(user.head(chat))

@@ -189,7 +189,8 @@ struct LogKeys {
 
 impl LogKeys {
     fn new(user: &UserKeys, chat: &str) -> Self {
-        let (keys, channel) = (user.log(chat), user.channel(chat));
+        let keys = user.log(chat);
+        let channel = user.channel(chat);
         LogKeys { chat: chat.to_owned(), keys, channel }
     }
 
@@ -253,7 +254,8 @@ fn read_entry(stored: Vec<u8>) -> Result<StoredEntry, RedisStoreError> {
 type SummaryReply = (String, u64, String, bool, bool, u64);
 
 fn summary((id, updated_at, title, is_live, has_questions, control): SummaryReply) -> ChatSummary {
-    let (id, updated_at) = (id.into(), UnixMillis(updated_at));
+    let id = id.into();
+    let updated_at = UnixMillis(updated_at);
     ChatSummary { id, title, updated_at, is_live, has_questions, control }
 }
 

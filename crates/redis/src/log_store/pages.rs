@@ -40,8 +40,10 @@ impl RedisStore {
                 (Some(position), Some(head_json)) => {
                     let mut messages = Vec::new();
                     if load.has_messages {
-                        let (key, epoch) = (load.key, head.epoch);
-                        let (first, max_bytes) = (0, usize::MAX);
+                        let key = load.key;
+                        let epoch = head.epoch;
+                        let first = 0;
+                        let max_bytes = usize::MAX;
                         let read = ReadMessages { key, epoch, position, first, max_bytes };
                         let Some(all) = self.read_messages(read).await? else { continue };
                         messages = all;
@@ -72,7 +74,8 @@ impl RedisStore {
             if position >= head.length {
                 return Ok(true);
             }
-            let (epoch, max_bytes) = (head.epoch, MAX_PART_BYTES);
+            let epoch = head.epoch;
+            let max_bytes = MAX_PART_BYTES;
             let read = ReadLogEntries { key, epoch, position, max_bytes, is_reader: false };
             let Some(page) = self.read_entries(read).await? else { return Ok(false) };
             let missing = usize::try_from(head.length - position).unwrap_or(usize::MAX);
@@ -150,7 +153,8 @@ impl RedisStore {
         let log = LogKeys::new(&self.inner.keys.user(owner), "");
         let search = list.search.map(str::to_ascii_lowercase);
         let after = list.after.map(|after| (after.updated_at.0.to_string(), after.id.to_string()));
-        let (mut after, mut found) = (after.unwrap_or_default(), Vec::new());
+        let mut after = after.unwrap_or_default();
+        let mut found = Vec::new();
         loop {
             let mut part = log.prepare(&scripts::LOG_LIST);
             part.arg(&after.0)

@@ -22,7 +22,8 @@ impl RedisStore {
     /// have begun again.
     pub(crate) async fn delete_logs(&self, owner: &Principal) -> Result<usize, RedisStoreError> {
         let user = self.inner.keys.user(owner);
-        let (mut deleted, mut is_marked) = (0, false);
+        let mut deleted = 0;
+        let mut is_marked = false;
         loop {
             let list = scripts::LOG_CHATS.key(user.updated());
             let chats: Vec<(String, String)> = self.run(&list).await?;
@@ -93,7 +94,8 @@ impl RedisStore {
     /// Sweeps the chats whose time has come. Returns what is left to the server.
     pub(super) async fn sweep_logs(&self) -> Result<LeftToServer, RedisStoreError> {
         let list = self.inner.keys.shared("sweep");
-        let (mut left, mut failed) = (LeftToServer::default(), self.forget_deletions().await.err());
+        let mut left = LeftToServer::default();
+        let mut failed = self.forget_deletions().await.err();
         let until = Instant::now() + MAX_TIME;
         loop {
             let mut next = scripts::DUE_NEXT.key(&list);

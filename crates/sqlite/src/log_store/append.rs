@@ -99,7 +99,8 @@ impl Append {
     fn has_place(&self, transaction: &Transaction<'_>, now: i64) -> DbResult<bool> {
         let mut statement = transaction.prepare_cached(LIVE)?;
         let live = statement.query_map(params![self.key.owner, now], |row| {
-            let (lease, leased_at) = (row.get(2)?, row.get(3)?);
+            let lease = row.get(2)?;
+            let leased_at = row.get(3)?;
             let run: (i64, i64) = (row.get(0)?, row.get(1)?);
             // A run whose lease has passed, or that has to end, takes no place.
             Ok((!is_lost(lease, leased_at, now)).then_some(run))
@@ -180,7 +181,8 @@ impl Append {
 
     fn update(&self, transaction: &Transaction<'_>, head: &Head, now: i64) -> DbResult<()> {
         let live = head.live.as_ref();
-        let (lease, leased_at) = (live.map(|live| live.lease), live.map(|live| live.leased_at));
+        let lease = live.map(|live| live.lease);
+        let leased_at = live.map(|live| live.leased_at);
         if self.is_plain() {
             // It names no column of an index.
             let values = params![head.key, head.length, lease, leased_at];

@@ -29,7 +29,8 @@ impl SqliteStore {
         limit: usize,
         retry_after: Duration,
     ) -> Result<Vec<Undelivered>, SqliteError> {
-        let (limit, retry_after) = (stored(limit as u64), millis(retry_after));
+        let limit = stored(limit as u64);
+        let retry_after = millis(retry_after);
         // Most often there is nothing to write.
         let has_any = move |transaction: &Transaction<'_>, now: i64| {
             let mut statement = transaction.prepare_cached(IS_ANY_DUE)?;
@@ -59,10 +60,13 @@ impl SqliteStore {
             match load.query_row(key, undelivered).optional()? {
                 None if is_deletion => return Ok(None),
                 None => return Ok(Some(Undelivered::deletion(delivered.key, epoch))),
-                Some(it) if !it.is_acknowledged_by(&delivered) => return Ok(Some(it)),
+                Some(delivery) if !delivery.is_acknowledged_by(&delivered) => {
+                    return Ok(Some(delivery));
+                }
                 Some(_) if is_deletion => transaction.prepare_cached(FORGET)?.execute(key)?,
                 Some(_) => {
-                    let (owner, chat) = (&columns.owner, &columns.chat);
+                    let owner = &columns.owner;
+                    let chat = &columns.chat;
                     let values = params![owner, chat, epoch.0.cast_signed(), stored(position)];
                     transaction.prepare_cached(NOTE_DELIVERED)?.execute(values)?
                 }

@@ -153,7 +153,8 @@ fn within<T>(
     read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
     bytes: impl Fn(&T) -> usize,
 ) -> DbResult<Vec<T>> {
-    let (mut page, mut sum) = (Vec::new(), 0_usize);
+    let mut page = Vec::new();
+    let mut sum = 0_usize;
     while let Some(row) = rows.next()? {
         let item = read(row)?;
         sum = sum.saturating_add(bytes(&item));

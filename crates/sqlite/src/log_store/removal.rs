@@ -71,7 +71,8 @@ impl SqliteStore {
                 rusqlite::Result::Ok(LogKey { owner: owner(row.get(0)?)?, chat })
             };
             let until = |time| now.saturating_sub(millis(time));
-            let (limit, set_back) = (MAX_SWEPT as i64, now + MAX_SET_BACK);
+            let limit = MAX_SWEPT as i64;
+            let set_back = now + MAX_SET_BACK;
             let mut lost = transaction.prepare_cached(LOST)?;
             let lost = lost.query_map([until(KEPT_AFTER_LOSS), set_back, limit], |row| {
                 Ok((key(row)?, utf8(2, row.get(2)?)?.into()))
@@ -85,7 +86,8 @@ impl SqliteStore {
     }
 
     pub(super) async fn rename_log(&self, key: &LogKey, title: &str) -> Result<bool, SqliteError> {
-        let (columns, title) = (KeyColumns::of(key), title.to_owned());
+        let columns = KeyColumns::of(key);
+        let title = title.to_owned();
         let renamed = self.write(Durability::Synced, move |transaction: &Transaction<'_>, now| {
             let Some(log) = Head::load(transaction, &columns, now)? else { return Ok(false) };
             transaction.prepare_cached(RENAME)?.execute(params![log.key, title])?;

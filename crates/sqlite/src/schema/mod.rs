@@ -20,7 +20,8 @@ pub(crate) fn create_tables(connection: &mut Connection) -> DbResult<()> {
 /// reads, or if the tables are of another program.
 fn schema_of(transaction: &Transaction<'_>) -> DbResult<i64> {
     let number = |name| transaction.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-    let (application, schema) = (number("application_id")?, number("user_version")?);
+    let application = number("application_id")?;
+    let schema = number("user_version")?;
     if application != APPLICATION {
         let count = "SELECT count(*) FROM sqlite_schema";
         let tables: i64 = transaction.query_row(count, [], |row| row.get(0))?;

@@ -242,7 +242,8 @@ impl Messages {
             return;
         }
         let pages = Arc::make_mut(&mut self.pages);
-        let (mut kept, mut rest) = (0, len);
+        let mut kept = 0;
+        let mut rest = len;
         while let Some(page) = pages.get(kept)
             && page.entries.len() <= rest
         {

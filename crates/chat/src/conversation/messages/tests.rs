@@ -32,7 +32,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn messages_hold_what_a_vec_would_hold(changes in changes()) {
-        let (mut messages, mut expected) = (Messages::default(), Vec::new());
+        let mut messages = Messages::default();
+        let mut expected = Vec::new();
         for (number, change) in (0..).zip(changes) {
             let before = (messages.clone(), expected.clone());
             match change.clone() {

@@ -169,7 +169,8 @@ impl ChatState {
     pub(crate) fn into_settled_messages(mut self) -> Messages {
         self.return_message();
         let begun = self.begun_message();
-        let (mut messages, live) = (self.chat.messages, self.live);
+        let mut messages = self.chat.messages;
+        let live = self.live;
         if let Some(at) = live.and_then(|live| messages.position(&live.message_id)) {
             match begun {
                 Some(begun) => drop(messages.replace(at, begun)),
@@ -582,7 +583,7 @@ impl ChatState {
     pub(crate) fn live_call(&mut self, id: &ToolCallId) -> Option<UiMessage> {
         self.return_message();
         let message = self.chat.message(&self.live.as_ref()?.message_id)?;
-        let is_it = |part: &&Part| part.as_tool().is_some_and(|it| it.tool_call_id == *id);
+        let is_it = |part: &&Part| part.as_tool().is_some_and(|tool| tool.tool_call_id == *id);
         let part = message.parts.iter().rev().find(is_it)?.clone();
         Some(UiMessage::new(message.id.clone(), Role::Assistant, vec![part]))
     }

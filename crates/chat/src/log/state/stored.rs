@@ -68,7 +68,8 @@ impl ChatState {
             open: OpenChunks::default(),
             holds_message: false,
         });
-        let (length, lacks_frames) = (snapshot.position, false);
+        let length = snapshot.position;
+        let lacks_frames = false;
         Ok(ChatState { chat, length, live, last_end, losses, unread, lacks_frames })
     }
 

@@ -142,7 +142,7 @@ fn a_snapshot_and_the_entries_after_it_give_the_same_state() {
     }
     state.apply(&OtherEntry::StepEnd(StepEnd::default()).into()).unwrap();
     let StateSnapshot { position, head, messages } = state.snapshot().unwrap();
-    let messages = messages.iter().map(|it| serde_json::to_string(it).unwrap()).collect();
+    let messages = messages.iter().map(|message| serde_json::to_string(message).unwrap()).collect();
     let snapshot = Snapshot { position, head, messages };
     let mut stored = ChatState::of_snapshot(&snapshot).unwrap();
     let end = OtherEntry::End { run: "r1".into(), end: RunEnd::Finished };

@@ -73,7 +73,8 @@ impl LogTurn {
                 // The other half is left to what the message gets.
                 let has_room = hold.bytes < self.mine.settings.limits.max_log_bytes() / 2;
                 let mut results = self.mine.outbox.iter();
-                let has_result = results.any(|it| it.result.tool_call_id == *tool_call_id);
+                let has_result =
+                    results.any(|received| received.result.tool_call_id == *tool_call_id);
                 if has_call && has_room && !has_result {
                     hold.queue.remove_outputs_of(tool_call_id);
                     writer.preliminary_output(tool_call_id, event, &mut hold.queue);
@@ -149,7 +150,8 @@ impl LogTurn {
             view.state.return_message();
         }
         hold.writer = Some(writer);
-        let (run, message_id) = (hold.run.clone(), hold.message_id.clone());
+        let run = hold.run.clone();
+        let message_id = hold.message_id.clone();
         let chat = view.state.chat().clone();
         let results = std::mem::take(&mut hold.results);
         let closed = self.mine.known.take().map(|known| known.results).unwrap_or_default();
@@ -166,7 +168,8 @@ impl LogTurn {
             && !self.is_stale
             && let Some(frames) = hold.queue.take_text()
         {
-            let (epoch, position) = (view.head.epoch, view.state.length());
+            let epoch = view.head.epoch;
+            let position = view.state.length();
             self.actions.push_back(Action::ShowText { epoch, position, frames });
         }
     }
@@ -258,12 +261,12 @@ impl LogTurn {
             Phase::Stepping => {
                 hold.has_to_call = false;
                 hold.phase = Phase::Claiming;
-                let (run, approvals) =
-                    (hold.run.clone(), view.state.chat().clone().take_unsent_approvals());
+                let run = hold.run.clone();
+                let approvals = view.state.chat().clone().take_unsent_approvals();
                 if approvals.is_empty() {
                     self.call_agent(Vec::new())
                 } else {
-                    drop(self.start(Effect::Claim { run, approvals }))
+                    let _ = self.start(Effect::Claim { run, approvals });
                 }
             }
             Phase::Claiming | Phase::Agent | Phase::Ending => return false,

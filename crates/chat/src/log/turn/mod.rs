@@ -394,7 +394,8 @@ impl LogTurn {
             let Some(view) = &mut self.view else { return };
             let live = view.state.live();
             // A later run may have written the same frames.
-            let hold = self.hold.as_mut().filter(|it| live.is_some_and(|live| live.run == it.run));
+            let hold =
+                self.hold.as_mut().filter(|hold| live.is_some_and(|live| live.run == hold.run));
             let is_own = hold.is_some_and(|hold| {
                 hold.bytes += entry.stored_len();
                 if let Some(OtherEntry::Result { received, .. }) = entry.other() {
@@ -481,7 +482,7 @@ impl LogTurn {
         let own = live.filter(|live| self.mine.is_own(&live.run));
         let own = own.map(|live| (live.run.clone(), live.message_id.clone()));
         if let Some(hold) =
-            self.hold.take_if(|hold| Some(&hold.run) != own.as_ref().map(|it| &it.0))
+            self.hold.take_if(|hold| Some(&hold.run) != own.as_ref().map(|own| &own.0))
         {
             self.actions.extend([Action::StopAgent, Action::LeaveRun]);
             self.mine.attempts += 1;
@@ -566,7 +567,8 @@ impl LogTurn {
             if self.is_stale {
                 self.wait_for(match &self.view {
                     Some(view) => {
-                        let (epoch, position) = (view.head.epoch, view.state.length());
+                        let epoch = view.head.epoch;
+                        let position = view.state.length();
                         Effect::ReadTail { epoch, position }
                     }
                     None => Effect::Load { has_frames: false },
@@ -612,7 +614,8 @@ impl LogTurn {
 
     fn redeem(&mut self) {
         let (Goal::Answer { plan, .. }, Some(view)) = (&self.goal, &self.view) else { return };
-        let (plan, chat) = (plan.clone(), Box::new(view.state.chat().clone()));
+        let plan = plan.clone();
+        let chat = Box::new(view.state.chat().clone());
         self.mine.redemption = Redemption::Storing;
         self.start(Effect::Redeem { plan, chat });
     }

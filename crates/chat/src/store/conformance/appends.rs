@@ -233,7 +233,7 @@ fn at_the_same_time() -> Vec<Case> {
                     let frames = log.at(head.length, &[frame("a")]);
                     let results = join_all([log.append(decision), log.append(frames)]).await;
                     let mut results = results.into_iter();
-                    let decided = results.next().is_some_and(|it| is_appended(&it));
+                    let decided = results.next().is_some_and(|result| is_appended(&result));
                     expect_equal(&format!("the decision of round {round}"), decided, true)?;
                 }
                 expect_equal("the control entries", log.loaded().await?.head.control, 11)

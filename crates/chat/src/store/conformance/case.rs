@@ -187,7 +187,8 @@ impl Log {
         max_bytes: usize,
         is_reader: bool,
     ) -> Result<Option<LogPage>, CaseFailure> {
-        let (key, epoch) = (&self.key, self.epoch);
+        let key = &self.key;
+        let epoch = self.epoch;
         let read = ReadLogEntries { key, epoch, position, max_bytes, is_reader };
         Ok(self.store.read(read).await?)
     }
@@ -199,7 +200,10 @@ impl Log {
         changed: &[&str],
     ) -> Result<bool, CaseFailure> {
         let changed: Vec<String> = changed.iter().map(|&message| message.to_owned()).collect();
-        let (key, epoch, head, changed) = (&self.key, self.epoch, "{\"n\":1}", &*changed);
+        let key = &self.key;
+        let epoch = self.epoch;
+        let head = "{\"n\":1}";
+        let changed = &*changed;
         let put = PutSnapshot { key, epoch, position, head, unchanged, changed };
         Ok(self.store.put_snapshot(put).await?)
     }
@@ -210,7 +214,8 @@ impl Log {
         first: usize,
         max_bytes: usize,
     ) -> Result<Option<Vec<String>>, CaseFailure> {
-        let (key, epoch) = (&self.key, self.epoch);
+        let key = &self.key;
+        let epoch = self.epoch;
         Ok(self.store.messages(ReadMessages { key, epoch, position, first, max_bytes }).await?)
     }
 
@@ -220,7 +225,8 @@ impl Log {
 
     /// Lists all chats of the owner, in pages of two.
     pub(super) async fn list(&self, search: Option<&str>) -> Result<Vec<ChatSummary>, CaseFailure> {
-        let (mut chats, mut after) = (Vec::new(), None);
+        let mut chats = Vec::new();
+        let mut after = None;
         loop {
             let list = ListChats { limit: 2, after: after.as_ref(), search };
             let page = self.store.list(&self.key.owner, list).await?;

@@ -29,7 +29,8 @@ impl Log {
     /// Returns what the sink has to get of the chats of this owner.
     async fn undelivered(&self, retry_after: Duration) -> Result<Vec<Undelivered>, CaseFailure> {
         let all = self.store.undelivered(1 << 20, retry_after).await?;
-        let mut own: Vec<_> = all.into_iter().filter(|it| it.key.owner == self.key.owner).collect();
+        let mut own: Vec<_> =
+            all.into_iter().filter(|delivery| delivery.key.owner == self.key.owner).collect();
         own.sort();
         Ok(own)
     }
@@ -71,7 +72,8 @@ fn changes() -> Vec<Case> {
         }),
         Case::new("what was returned is returned again after its time", |store| async move {
             let log = Log::for_sink(store).await?;
-            let (first, again) = (log.undelivered(LONG).await?, log.undelivered(LONG).await?);
+            let first = log.undelivered(LONG).await?;
+            let again = log.undelivered(LONG).await?;
             expect_equal("the numbers", (first.len(), again.len()), (1, 0))?;
             let other = log.other("other");
             other.appended(other.create(&[control("a")]).for_sink()).await?;
@@ -185,7 +187,8 @@ fn deletions() -> Vec<Case> {
         }),
         Case::new("the deletion of a user leaves all logs undelivered", |store| async move {
             let log = Log::for_sink(store).await?;
-            let (other, plain) = (log.other("other"), log.other("plain"));
+            let other = log.other("other");
+            let plain = log.other("plain");
             other.appended(other.create(&[control("a")]).for_sink()).await?;
             plain.appended(plain.create(&[control("a")])).await?;
             log.store.delete_user(&log.key.owner).await?;

@@ -80,7 +80,11 @@ fn lists() -> Vec<Case> {
         Case::new("a chat has the number of its control entries", |store: Store| async move {
             let log = Log::created(store).await?;
             log.appended(log.at(1, &[frame("x"), control("b"), control("c")])).await?;
-            expect_equal("the number", log.list(None).await?.pop().map(|it| it.control), Some(3))
+            expect_equal(
+                "the number",
+                log.list(None).await?.pop().map(|entry| entry.control),
+                Some(3),
+            )
         }),
         Case::new("a change of a list wakes", |store: Store| async move {
             let log = Log::none(store);

@@ -197,7 +197,8 @@ fn snapshots() -> Vec<Case> {
         ),
         Case::new("of concurrent snapshots the stored one is whole", |store: Store| async move {
             let log = mixed(store).await?;
-            let (one, two) = (["a", "b"], ["c"]);
+            let one = ["a", "b"];
+            let two = ["c"];
             let puts = futures_util::future::join(log.put(2, None, &one), log.put(3, None, &two));
             let (first, second) = puts.await;
             expect_equal(

@@ -98,7 +98,8 @@ impl Log {
                 let bytes = self.from(begin).map(|(_, entry)| entry.bytes.len()).sum();
                 self.ended.push_back((begin, bytes));
             }
-            let (begin, lease_end) = (append.live_run.new_begin(live, first), now);
+            let begin = append.live_run.new_begin(live, first);
+            let lease_end = now;
             self.live = append.live_run.new_run().map(|run| LiveRun {
                 run: run.clone(),
                 begin,

@@ -116,23 +116,23 @@ impl Totals {
             self.bytes += after.bytes;
             self.ended_bytes += after.ended_bytes;
         }
-        let time = |it: &Option<Counted>| it.as_ref().map(|it| it.updated_at);
+        let time = |log: &Option<Counted>| log.as_ref().map(|log| log.updated_at);
         if time(&before) != time(&after) {
             time(&before).map(|old| user.by_time.remove(&(old, chat())));
             user.by_time.extend(time(&after).map(|new| (new, chat())));
         }
-        let idle = |it: &Option<Counted>| it.as_ref().and_then(|it| it.idle);
+        let idle = |log: &Option<Counted>| log.as_ref().and_then(|log| log.idle);
         if idle(&before) != idle(&after) {
             idle(&before).map(|(questions, old)| user.idle.remove(&(questions, old, chat())));
             user.idle.extend(idle(&after).map(|(questions, new)| (questions, new, chat())));
         }
-        let is_live = |it: &Option<Counted>| it.as_ref().is_some_and(|it| it.idle.is_none());
+        let is_live = |log: &Option<Counted>| log.as_ref().is_some_and(|log| log.idle.is_none());
         match (is_live(&before), is_live(&after)) {
             (false, true) => drop(self.live.insert(key.clone())),
             (true, false) => drop(self.live.remove(key)),
             _ => {}
         }
-        let expiry = |it: &Option<Counted>| it.as_ref().and_then(|it| it.expires_at);
+        let expiry = |log: &Option<Counted>| log.as_ref().and_then(|log| log.expires_at);
         if expiry(&before) != expiry(&after) {
             expiry(&before).map(|old| self.by_expiry.remove(&(old, key.clone())));
             self.by_expiry.extend(expiry(&after).map(|new| (new, key.clone())));
@@ -281,7 +281,7 @@ impl Logs {
             return true;
         }
         let oldest = live.iter_mut().min_by_key(|live| live.read_at);
-        let Some(oldest) = oldest.filter(|it| since(it.read_at, now) >= limits.unread) else {
+        let Some(oldest) = oldest.filter(|run| since(run.read_at, now) >= limits.unread) else {
             return false;
         };
         oldest.has_to_end = true;

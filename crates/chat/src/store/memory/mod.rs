@@ -222,7 +222,7 @@ impl LogStore for InMemoryLogStore {
         let (_, logs) = self.lock();
         let log = logs.get(read.key).filter(|log| log.epoch == read.epoch);
         let snapshot = log.and_then(|log| log.snapshot.as_ref());
-        let page = snapshot.filter(|it| it.position == read.position).map(|snapshot| {
+        let page = snapshot.filter(|snapshot| snapshot.position == read.position).map(|snapshot| {
             let messages = snapshot.messages.range(read.first..).map(|(_, message)| message);
             within(messages, read.max_bytes, |message| message.len())
         });

@@ -58,7 +58,8 @@ impl Step<'_> {
             return true;
         }
         let has_event = driver.agent.is_some() && driver.turn.accepts_events();
-        let (effects, tools) = (driver.effects.len(), driver.tools.len());
+        let effects = driver.effects.len();
+        let tools = driver.tools.len();
         let choices = effects + tools + driver.awaited.len() + usize::from(has_event);
         if choices == 0 || self.random.one_in(8) {
             return self.tick();
@@ -98,7 +99,8 @@ impl Step<'_> {
     }
 
     fn tick(&mut self) -> bool {
-        let (world, at) = (&mut self.world, self.at);
+        let world = &mut self.world;
+        let at = self.at;
         if world.now < world.drivers[at].ticked + LEASE / 3 {
             return false;
         }
@@ -112,7 +114,8 @@ impl Step<'_> {
         let view = driver.turn.take_view();
         self.world.folds[driver.server].set(&self.world.key, view);
         if driver.responses != 1 {
-            let (number, responses) = (driver.number, driver.responses);
+            let number = driver.number;
+            let responses = driver.responses;
             self.world.violated(format!("turn {number}: {responses} responses"));
         }
         // The last operations of a turn have no reply.
@@ -153,7 +156,8 @@ impl Step<'_> {
                 self.world.check_shown_text(&frames, since);
             }
             Action::HoldRun { epoch, position } => {
-                let (server, key) = (driver.server, &self.world.key);
+                let server = driver.server;
+                let key = &self.world.key;
                 let tail = self.world.tails[server].begin(key, epoch, position);
                 let driver = driver_mut(self.world, self.at);
                 driver.tail = Some(tail);
@@ -200,7 +204,8 @@ impl Step<'_> {
             Some(OtherEntry::End { run, .. }) => Some(run.clone()),
             _ => None,
         });
-        let (server, tail) = (driver.server, world.tails[driver.server].of(&world.key));
+        let server = driver.server;
+        let tail = world.tails[driver.server].of(&world.key);
         let (Some(ended), Some(tail)) = (ended, tail) else { return Some(false) };
         if driver.tail.is_some() || append.only_lost {
             return Some(false);
@@ -315,7 +320,8 @@ impl Step<'_> {
 
     fn decided(&mut self, open: &[PendingToolCall]) -> Vec<ReceivedResult> {
         let ids = open.iter().filter_map(|call| call.approval_id.as_ref());
-        let (ledger, now) = (&mut self.world.ledger, self.world.now);
+        let ledger = &mut self.world.ledger;
+        let now = self.world.now;
         ids.filter_map(|id| ledger.decided(id, now)).collect()
     }
 
@@ -329,11 +335,13 @@ impl Step<'_> {
         if self.has_fault() {
             return None;
         }
-        let (world, mut results) = (&mut self.world, Vec::new());
+        let world = &mut self.world;
+        let mut results = Vec::new();
         for call in open {
             let Some(id) = &call.approval_id else {
                 let mut outputs = plan.unverified_outputs();
-                let outcome = match outputs.find(|it| it.tool_call_id == call.tool_call_id) {
+                let outcome = match outputs.find(|output| output.tool_call_id == call.tool_call_id)
+                {
                     Some(output) => outcome_of(output),
                     None => DeferredOutcome::Superseded,
                 };
@@ -345,7 +353,7 @@ impl Step<'_> {
             let is_open = world.ledger.is_asked(id);
             let received = match answer.map(|answer| answer.approved) {
                 Some(false) => match world.ledger.answer(id, false, world.now) {
-                    Answered::Result(received) => received.map(|it| *it),
+                    Answered::Result(received) => received.map(|result| *result),
                     _ => None,
                 },
                 _ if is_open && !world.ledger.lapses(id) && !removed.contains(call) => None,
@@ -388,7 +396,9 @@ impl Step<'_> {
             match is_late {
                 true => {
                     let received = ledger.lapse(id, self.world.now);
-                    received.into_iter().for_each(|it| self.deliver(Input::Settled(Box::new(it))));
+                    received
+                        .into_iter()
+                        .for_each(|result| self.deliver(Input::Settled(Box::new(result))));
                 }
                 false if self.has_fault() => self.fail_to_answer(id, response.approved),
                 false => self.answer(id, response.approved),
@@ -407,7 +417,7 @@ impl Step<'_> {
     fn answer(&mut self, id: &ApprovalId, is_approved: bool) {
         match self.world.ledger.answer(id, is_approved, self.world.now) {
             Answered::Result(result) => {
-                result.into_iter().for_each(|it| self.deliver(Input::Settled(it)));
+                result.into_iter().for_each(|result| self.deliver(Input::Settled(result)));
             }
             Answered::Execute => {
                 let driver = &mut self.world.drivers[self.at];
@@ -457,7 +467,7 @@ impl Step<'_> {
         }
         self.world.drivers[self.at].tools.remove(tool);
         let result = self.world.ledger.execute(&id, self.world.now);
-        result.into_iter().for_each(|it| self.deliver(Input::Settled(Box::new(it))));
+        result.into_iter().for_each(|result| self.deliver(Input::Settled(Box::new(result))));
         self.end_redemption();
     }
 

@@ -67,7 +67,9 @@ impl Ledger {
         call: &ToolCallId,
         lapses: bool,
     ) {
-        let (message, call, state) = (message.clone(), call.clone(), State::Asked);
+        let message = message.clone();
+        let call = call.clone();
+        let state = State::Asked;
         let is_provider_executed = call.starts_with('p');
         let changed = self.step;
         let approval = Approval { message, call, is_provider_executed, lapses, state, changed };
@@ -100,7 +102,9 @@ impl Ledger {
         id: &ApprovalId,
         is_followed: impl Fn(&MessageId) -> bool,
     ) -> bool {
-        self.approvals.get(id).is_some_and(|it| it.lapses && is_followed(&it.message))
+        self.approvals
+            .get(id)
+            .is_some_and(|approval| approval.lapses && is_followed(&approval.message))
     }
 
     pub(super) fn lapses(&self, id: &ApprovalId) -> bool {
@@ -128,7 +132,9 @@ impl Ledger {
     }
 
     fn close(&mut self, id: &ApprovalId, state: State) {
-        if let Some(approval) = self.approvals.get_mut(id).filter(|it| it.state == State::Asked) {
+        if let Some(approval) =
+            self.approvals.get_mut(id).filter(|approval| approval.state == State::Asked)
+        {
             approval.set(state, self.step);
         }
     }
@@ -156,7 +162,8 @@ impl Ledger {
     pub(super) fn last_known(&self, id: &ApprovalId, is_approved: bool, now: u64) -> Answered {
         let Some(approval) = self.approvals.get(id) else { return Answered::Result(None) };
         let denied = DeferredOutcome::Denied { reason: None };
-        let (state, outcome) = (&approval.state, approval.outcome(now));
+        let state = &approval.state;
+        let outcome = approval.outcome(now);
         let (shown, outcome) = match (state, is_approved) {
             (State::Claimed { .. }, _) => return Answered::Wait,
             (State::Asked, true) => (None, Some(DeferredOutcome::OutcomeUnknown)),
@@ -237,7 +244,8 @@ impl Approval {
     }
 
     fn received(&self, id: &ApprovalId, outcome: DeferredOutcome) -> ReceivedResult {
-        let (id, call) = (id.clone(), self.call.clone());
+        let id = id.clone();
+        let call = self.call.clone();
         let call = PendingToolCall::awaiting_approval(id, call, "act", Json::null());
         ReceivedResult::new(call.with_outcome(outcome), None)
     }

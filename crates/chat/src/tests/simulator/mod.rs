@@ -30,11 +30,12 @@ fn random_interleavings_of_two_servers_with_one_log_keep_all_promises() {
         let violations = Simulation::run_seed(seed, true).violations;
         return assert!(violations.is_empty(), "seed {seed}: {violations:?}");
     }
-    let (count, first) =
-        (number("SIMULATIONS").unwrap_or(1_000), number("SIMULATION_SEED").unwrap_or(1));
+    let count = number("SIMULATIONS").unwrap_or(1_000);
+    let first = number("SIMULATION_SEED").unwrap_or(1);
     let threads = if count < 10_000 { 1 } else { 2 };
     let share = |thread: u64| {
-        let (mut sum, mut failures) = (Counts::default(), Vec::new());
+        let mut sum = Counts::default();
+        let mut failures = Vec::new();
         for seed in (first + thread..first + count).step_by(threads) {
             let world = Simulation::run_seed(seed, false);
             failures.extend(world.violations.first().map(|found| format!("seed {seed}: {found}")));
@@ -45,10 +46,11 @@ fn random_interleavings_of_two_servers_with_one_log_keep_all_promises() {
         }
         (sum, failures)
     };
-    let (mut sum, mut failures) = (Counts::default(), Vec::new());
+    let mut sum = Counts::default();
+    let mut failures = Vec::new();
     std::thread::scope(|scope| {
         let running: Vec<_> =
-            (0..threads as u64).map(|it| scope.spawn(move || share(it))).collect();
+            (0..threads as u64).map(|number| scope.spawn(move || share(number))).collect();
         for thread in running {
             let (part, found) = thread.join().unwrap();
             sum.add(&part);

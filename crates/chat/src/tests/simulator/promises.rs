@@ -78,7 +78,8 @@ impl World {
         let found = match folded {
             Err(error) => Some(format!("frames: {has_frames}: {error}\n{loaded:?}")),
             Ok((folded, _)) => {
-                let (one, other) = (folded.chat(), shadow.state.chat());
+                let one = folded.chat();
+                let other = shadow.state.chat();
                 let is_same = if folded.lacks_frames() {
                     one.undecided_calls() == other.undecided_calls()
                         && one.client_executed == other.client_executed
@@ -209,21 +210,24 @@ impl World {
             );
             other = other.take().or((!is_text).then(|| format!("{chunk:?}")));
         });
-        other.into_iter().for_each(|it| self.violated(format!("{it} was shown too early")));
+        other.into_iter().for_each(|text| self.violated(format!("{text} was shown too early")));
     }
 
     /// The model is called for a step that the log holds, by the holder of the live run.
     pub(super) fn check_call(&mut self, call: &CallAgent) {
         let is_step = |entry: &OtherEntry| matches!(entry, OtherEntry::Step);
-        let is_result =
-            |it: &OtherEntry| matches!(it, OtherEntry::Result { .. } | OtherEntry::Settled { .. });
-        let entries = self.shadows.values().flat_map(|it| it.runs.iter().zip(&it.entries));
-        let of_run = entries.filter(|(run, _)| run.as_ref() == Some(&call.run));
-        let of_run: Vec<Entry> = of_run.map(|(_, it)| Entry::read(it).unwrap()).collect();
-        let count = |is_it: fn(&OtherEntry) -> bool| {
-            of_run.iter().filter_map(Entry::other).filter(|it| is_it(it)).count()
+        let is_result = |entry: &OtherEntry| {
+            matches!(entry, OtherEntry::Result { .. } | OtherEntry::Settled { .. })
         };
-        let (steps, results) = (count(is_step), count(is_result));
+        let entries =
+            self.shadows.values().flat_map(|shadow| shadow.runs.iter().zip(&shadow.entries));
+        let of_run = entries.filter(|(run, _)| run.as_ref() == Some(&call.run));
+        let of_run: Vec<Entry> = of_run.map(|(_, entry)| Entry::read(entry).unwrap()).collect();
+        let count = |is_it: fn(&OtherEntry) -> bool| {
+            of_run.iter().filter_map(Entry::other).filter(|entry| is_it(entry)).count()
+        };
+        let steps = count(is_step);
+        let results = count(is_result);
         let (calls, known) = self.calls.get(&call.run).copied().unwrap_or_default();
         self.calls.insert(call.run.clone(), (calls + 1, results));
         if calls >= steps {
@@ -254,7 +258,8 @@ impl World {
             return self.violated(what);
         }
         let asked = self.ledger.asked().filter(|(id, approval)| {
-            let mut messages = chat.messages.iter().filter(|it| chat.is_followed_by_user(&it.id));
+            let mut messages =
+                chat.messages.iter().filter(|message| chat.is_followed_by_user(&message.id));
             approval.lapses && messages.any(|message| shows(message, id))
         });
         let open: Vec<ApprovalId> = asked.map(|(id, _)| id.clone()).collect();
@@ -309,7 +314,8 @@ impl World {
             if reader.server.is_none() || server.is_some() && reader.server != server {
                 continue;
             }
-            let (epoch, begin) = (reader.epoch, reader.begin);
+            let epoch = reader.epoch;
+            let begin = reader.begin;
             self.check_reader(at);
             let reader = &self.readers[at];
             let ids = reader.out.split(|byte| *byte == b'\n').rev();
@@ -373,7 +379,7 @@ impl World {
                 };
                 let mender = self.readers[at].mender;
                 let is_mending =
-                    mender.is_some_and(|it| self.drivers.iter().any(|d| d.number == it));
+                    mender.is_some_and(|mender| self.drivers.iter().any(|d| d.number == mender));
                 wants_mending = page.head.is_lost && page.entries.is_empty() && !is_mending;
                 let read = page.entries.iter().take(most);
                 entries.extend(read.map(|entry| Entry::read(entry).unwrap()));
@@ -393,7 +399,8 @@ impl World {
 
     fn read_entry(&mut self, at: usize, entry: &Entry) {
         let reader = &mut self.readers[at];
-        let (position, mut out) = (reader.next, Vec::new());
+        let position = reader.next;
+        let mut out = Vec::new();
         reader.next += 1;
         let next = reader.frames.push(position, entry, &mut out);
         reader.read.push(entry.other().is_none(), &out);
@@ -419,7 +426,8 @@ impl World {
                     reader.is_closed_early = !reader.frames.unstored().is_empty();
                     self.counts.closed_early += u64::from(reader.is_closed_early);
                     is_lost = reader.is_closed_early;
-                    let (begin, end) = (reader.begin, position + 1);
+                    let begin = reader.begin;
+                    let end = position + 1;
                     let range = usize::try_from(begin).unwrap()..usize::try_from(end).unwrap();
                     let entries: Vec<_> = self.shadows[&reader.epoch].entries[range]
                         .iter()
@@ -442,9 +450,11 @@ impl World {
         let entries = &self.shadows[&reader.epoch].entries;
         let range = usize::try_from(reader.begin).unwrap()..usize::try_from(reader.next).unwrap();
         let place = EventId::of_run(reader.epoch, reader.begin);
-        let (mut frames, mut log) = (RunFrames::new(place, Version::default()), Read::default());
+        let mut frames = RunFrames::new(place, Version::default());
+        let mut log = Read::default();
         for (position, entry) in (reader.begin..).zip(&entries[range]) {
-            let (entry, mut out) = (Entry::read(entry).unwrap(), Vec::new());
+            let entry = Entry::read(entry).unwrap();
+            let mut out = Vec::new();
             frames.push(position, &entry, &mut out);
             log.push(entry.other().is_none(), &out);
         }
@@ -466,7 +476,7 @@ impl World {
         let numbers = ids.map(|id| {
             let number = id.split_once('.').unwrap().1;
             let stored = number.strip_prefix("0x");
-            stored.map_or_else(|| number.parse(), |it| u64::from_str_radix(it, 16)).unwrap()
+            stored.map_or_else(|| number.parse(), |stored| u64::from_str_radix(stored, 16)).unwrap()
         });
         if !numbers.is_sorted_by(|one, next| one < next) {
             found = Some("has read ids that do not grow");
@@ -511,7 +521,8 @@ impl World {
         let Some(shadow) = self.shadow() else {
             return found.into_iter().for_each(|what| self.violated(what));
         };
-        let (chat, state) = (shadow.state.chat(), &shadow.state);
+        let chat = shadow.state.chat();
+        let state = &shadow.state;
         if state.live().is_some() {
             found.push("a run is live after its turn".into());
         }

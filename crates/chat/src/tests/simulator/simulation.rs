@@ -48,10 +48,10 @@ impl Simulation {
         if random.one_in(6) {
             limits = limits.with_max_user_runs(1);
         }
-        let (store, ledger_fails) =
-            (InMemoryLogStore::with_test_clock(UnixMillis(0)), random.one_in(4));
-        let (store, chats) =
-            (Arc::new(store), if random.one_in(3) { 1 + random.below(MAX_CHATS) } else { 1 });
+        let store = InMemoryLogStore::with_test_clock(UnixMillis(0));
+        let ledger_fails = random.one_in(4);
+        let store = Arc::new(store);
+        let chats = if random.one_in(3) { 1 + random.below(MAX_CHATS) } else { 1 };
         let millis = if random.one_in(3) { 0 } else { 1 + random.below(60) as u64 };
         let append_interval = Duration::from_millis(millis);
         let mut worlds = (0..chats).map(|chat| World {
@@ -132,7 +132,9 @@ impl Simulation {
 
     fn go_on(&mut self) {
         let Simulation { world, random, .. } = self;
-        let (drivers, tasks, late) = (world.drivers.len(), world.tasks.len(), world.late.len());
+        let drivers = world.drivers.len();
+        let tasks = world.tasks.len();
+        let late = world.late.len();
         let has_moved = match random.below((drivers + tasks + late).max(1)) {
             at if at < drivers => Step { world, random, at }.run(),
             at if at < drivers + tasks => {
@@ -165,7 +167,7 @@ impl Simulation {
         self.world.counts.steps += 1;
         self.world.ledger.step = self.world.counts.steps;
         if self.world.counts.steps > 40_000 && self.world.violations.is_empty() {
-            let turns: Vec<_> = self.world.drivers.iter().map(|it| &it.turn).collect();
+            let turns: Vec<_> = self.world.drivers.iter().map(|driver| &driver.turn).collect();
             let stuck = format!("the turns do not end: {turns:?}");
             self.world.violated(stuck.chars().take(600).collect());
         }

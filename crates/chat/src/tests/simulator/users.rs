@@ -50,8 +50,8 @@ pub(super) fn edit(message: &str, number: u32, is_named: bool) -> Goal {
 /// `question` is the message that the client posts.
 pub(super) fn regenerate(answer: Option<&str>, question: Option<&UiMessage>) -> Goal {
     let id = answer.map(|id| format!(r#""messageId":"{id}","#)).unwrap_or_default();
-    let posted = question.map(|it| serde_json::to_string(it).unwrap());
-    let posted = posted.map(|it| format!(r#""messages":[{it}],"#)).unwrap_or_default();
+    let posted = question.map(|message| serde_json::to_string(message).unwrap());
+    let posted = posted.map(|message| format!(r#""messages":[{message}],"#)).unwrap_or_default();
     post(&format!(r#"{{"id":"c0",{id}{posted}"trigger":"regenerate-message"}}"#))
 }
 
@@ -62,7 +62,8 @@ pub(super) fn answers(answers: &[Answer]) -> Goal {
 
 /// Answers that arrive together with a new message.
 pub(super) fn answers_and_message(answers: &[Answer], number: u32) -> Goal {
-    let (message, next) = (answered_message(answers), user(&format!("u{number}"), number));
+    let message = answered_message(answers);
+    let next = user(&format!("u{number}"), number);
     post(&format!(r#"{{"id":"c0","messages":[{message},{next}]}}"#))
 }
 
@@ -85,7 +86,8 @@ pub(super) fn outcome_of(output: &UnverifiedToolOutput) -> DeferredOutcome {
 
 fn answered_message(answers: &[Answer]) -> String {
     let parts: Vec<String> = answers.iter().map(answered_part).collect();
-    let (id, parts) = (&answers[0].0.message, parts.join(","));
+    let id = &answers[0].0.message;
+    let parts = parts.join(",");
     format!(r#"{{"id":"{id}","role":"assistant","parts":[{parts}]}}"#)
 }
 

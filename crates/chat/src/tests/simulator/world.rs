@@ -189,7 +189,8 @@ impl World {
     /// Appends to the log. Returns the result of the store.
     pub(super) fn append(&mut self, append: &Append) -> AppendResult {
         let unread = Duration::from_millis(30);
-        let (was_live, taken) = (self.load_is_live(), self.taken_places());
+        let was_live = self.load_is_live();
+        let taken = self.taken_places();
         let appended =
             effects::append(&*self.store, &self.key, append, &self.limits, unread, false);
         let result = appended.now_or_never().unwrap().unwrap();
@@ -271,7 +272,8 @@ impl World {
             }
             Effect::PutSnapshot { epoch, snapshot, unchanged } => {
                 self.counts.snapshots += 1;
-                let (store, key) = (&*self.store, &self.key);
+                let store = &*self.store;
+                let key = &self.key;
                 let put = effects::put_snapshot(store, key, epoch, &snapshot, unchanged);
                 put.now_or_never().unwrap().unwrap();
             }
@@ -325,7 +327,8 @@ impl World {
     pub(super) fn followed_requests(&self) -> Vec<ApprovalId> {
         let Some(chat) = self.chat() else { return Vec::new() };
         let asked = self.ledger.asked().filter(|(id, approval)| {
-            let mut messages = chat.messages.iter().filter(|it| chat.is_followed_by_user(&it.id));
+            let mut messages =
+                chat.messages.iter().filter(|message| chat.is_followed_by_user(&message.id));
             approval.lapses && messages.any(|message| shows(message, id))
         });
         asked.map(|(id, _)| id.clone()).collect()
