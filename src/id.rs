@@ -162,7 +162,7 @@ mod error_text {
         let errors = std::iter::successors(Some(error), |error| error.source());
         let mut texts: Vec<String> = errors.map(ToString::to_string).collect();
         // Some errors have the text of their source.
-        texts.dedup();
+        texts.dedup_by(|source, error| error.contains(&**source));
         log_error(&texts.join(": ")).to_string()
     }
 
@@ -197,6 +197,31 @@ mod error_text {
 
     /// The maximum number of bytes of an error in a log.
     const MAX_LOG_ERROR_BYTES: usize = 4096;
+
+    #[cfg(all(test, any(feature = "approvals", feature = "axum")))]
+    mod tests {
+        use super::log_causes;
+
+        #[derive(Debug, thiserror::Error)]
+        #[error("{text}")]
+        struct Failure {
+            text: &'static str,
+            source: Option<Box<Failure>>,
+        }
+
+        fn failure(text: &'static str, source: Option<Failure>) -> Failure {
+            Failure { text, source: source.map(Box::new) }
+        }
+
+        #[test]
+        fn each_cause_of_an_error_is_logged_once() {
+            let refused = || failure("connection refused", None);
+            let named = failure("cannot connect: connection refused", Some(refused()));
+            let other = failure("the store failed", Some(failure("no reply", Some(refused()))));
+            assert_eq!(log_causes(&named), "cannot connect: connection refused");
+            assert_eq!(log_causes(&other), "the store failed: no reply: connection refused");
+        }
+    }
 }
 
 impl ToolCallId {

@@ -333,12 +333,12 @@ impl LogReader {
                 Found::Elsewhere => {}
             }
         }
-        // This server may have begun a run since.
-        self.tail = self.chats.tails.of(&self.key);
         let hinted = self.logs.hinted_entries(&self.key, self.epoch, self.position);
         if hinted.is_empty() {
             return self.read_stored_frames().await;
         }
+        // This server may have begun a run since.
+        self.tail = self.chats.tails.of(&self.key);
         let (frames, next) = self.push_entries(&hinted)?;
         self.has_read_all = next == Next::More;
         self.page_of(frames, next).await

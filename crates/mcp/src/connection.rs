@@ -24,7 +24,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::McpError;
 use super::listed_tool::ListedTool;
-use ui_message_stream::id::log_text;
+use ui_message_stream::id::{log_causes, log_text};
 use ui_message_stream::{BoxError, UserText};
 
 /// A connection to a server, and the tools that the server listed last.
@@ -84,10 +84,9 @@ impl Connection {
     }
 
     /// Logs an error of the server.
-    pub(super) fn warn(&self, error: &dyn std::error::Error, what: &str) {
+    pub(super) fn warn(&self, error: &(dyn std::error::Error + 'static), what: &str) {
         let server = &*log_text(&self.server);
-        let error = error.to_string();
-        tracing::warn!(server, error = &*log_text(&error), "{what}");
+        tracing::warn!(server, error = log_causes(error), "{what}");
     }
 
     pub(super) fn tools(&self) -> Arc<[Arc<ListedTool>]> {
