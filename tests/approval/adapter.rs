@@ -994,7 +994,7 @@ async fn a_panic_of_an_agent_that_sends_over_a_channel_ends_the_response_with_an
 fn the_guide_shows_what_the_real_client_posts() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |file: &str| fs::read_to_string(root.join(file)).unwrap();
-    let guide = read("docs/your-agent.md");
+    let guide = read("docs/your-agent-reference.md");
     let blocks = guide.split("```json\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let shown: Vec<Value> = blocks.map(|block| serde_json::from_str(block).unwrap()).collect();
     let recorded = ["01-first-message", "07-approval-denied-with-reason", "12-client-tool-output"];

@@ -1,5 +1,5 @@
 // Measures the same attacks on hosts of this crate that ask for approval to delete a file, and prints
-// the table of `docs/your-agent.md`, one row for each attack.
+// the table of `docs/your-agent-reference.md`, one row for each attack.
 //   node adapter-attacks.mjs [--check] LEDGER STATELESS GUARDED OWN_RECORD
 // With `--check` the table is compared with the document, and the last line is
 // "adapter attacks: N cells, M differ".
@@ -166,7 +166,7 @@ const attacks = {
 const isUntrue = (words, effects) =>
   effects > 0 && /denied|not executed/.test(words) && !/output/.test(words);
 
-const DOCUMENT = new URL('../../docs/your-agent.md', import.meta.url);
+const DOCUMENT = new URL('../../docs/your-agent-reference.md', import.meta.url);
 const documented = readFileSync(DOCUMENT, 'utf8').split('\n');
 let cells = 0;
 let differ = 0;

@@ -76,6 +76,10 @@ pub use self::stream::ChatStream;
 struct YourAgentExamples;
 
 #[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../../../docs/your-agent-reference.md")]
+struct YourAgentReferenceExamples;
+
+#[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../../../docs/operations.md")]
 struct OperationsExamples;
 
