@@ -35,12 +35,12 @@ pub struct ChatResponse {
 debug_without_content!(ChatResponse { stop_reason, outcome; approvals, client_executed });
 
 /// How a run has ended.
-pub(super) struct RunEnd {
+pub(super) struct ResponseEnd {
     outcome: ResponseOutcome,
     pub(super) reason: Option<FinishReason>,
 }
 
-impl RunEnd {
+impl ResponseEnd {
     /// Returns the end of a run whose message is stored, and has this end if it did not finish.
     pub(super) fn of_stored(end: Option<&AgentEvent>) -> Self {
         let outcome = match end {
@@ -48,7 +48,7 @@ impl RunEnd {
             Some(AgentEvent::Error { .. }) => ResponseOutcome::Failed,
             Some(_) => ResponseOutcome::Aborted,
         };
-        RunEnd { outcome, reason: None }
+        ResponseEnd { outcome, reason: None }
     }
 
     /// Returns the end that this chunk tells the client, if it tells one.
@@ -62,7 +62,7 @@ impl RunEnd {
             Chunk::Error { .. } => (ResponseOutcome::Failed, None),
             _ => return None,
         };
-        Some(RunEnd { outcome, reason })
+        Some(ResponseEnd { outcome, reason })
     }
 
     /// Whether the run has finished, and its frames do not say why its model has stopped.
@@ -77,7 +77,7 @@ impl RunEnd {
         chat: Chat,
         message_id: &MessageId,
     ) -> Result<ChatResponse, ChatError> {
-        let RunEnd { outcome, reason } = self;
+        let ResponseEnd { outcome, reason } = self;
         let pending = chats.approvals.for_chat(&chat.owner, &chat.id).pending().await?;
         let stop_reason = chat.stop_reason(message_id).with_finish_reason(reason);
         let message = chat.message(message_id).cloned();

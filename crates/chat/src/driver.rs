@@ -18,7 +18,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
-use super::effects::{Context as Stores, Effects, Outcome};
+use super::effects::{Effects, Outcome, Stores};
 use super::log::decision::{Goal, Response, TurnSettings};
 use super::log::entry::Entry;
 use super::log::turn::LogTurn;
@@ -205,7 +205,7 @@ impl Driver {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // Whether the agent has no event: it is not polled again before the task is.
         let mut is_agent_pending = false;
-        let ticks = self.effects.context().chats.ticks;
+        let ticks = self.effects.stores().chats.ticks;
         let mut now = ticks.now();
         while self.counted.is_some() {
             match self.turn.poll(now) {
@@ -233,7 +233,7 @@ impl Driver {
                 Action::Respond(response) => self.respond(response),
                 Action::StopAgent => self.agent = None,
                 Action::HoldRun { epoch, position } => {
-                    let Stores { chats, key, .. } = self.effects.context();
+                    let Stores { chats, key, .. } = self.effects.stores();
                     self.run = Some((
                         chats.run_counters.count_live(),
                         chats.tails.begin(key, epoch, position),
@@ -255,7 +255,7 @@ impl Driver {
                     self.run = None;
                 }
                 Action::EndedOther { run, was_lost } => {
-                    self.effects.context().chats.run_counters.count_ended(was_lost);
+                    self.effects.stores().chats.run_counters.count_ended(was_lost);
                     let run_id = run.as_str();
                     if was_lost {
                         tracing::warn!(run_id, "a run has ended whose server was lost")
@@ -292,7 +292,7 @@ impl Driver {
                     now = ticks.now();
                 }
                 Action::End => {
-                    let Stores { chats, key, .. } = self.effects.context();
+                    let Stores { chats, key, .. } = self.effects.stores();
                     chats.folds.set(key, self.turn.take_view());
                     break;
                 }
@@ -312,7 +312,7 @@ impl Driver {
 
     /// Starts an effect. Before another turn of this server loses its run, the text is stored that readers were shown.
     fn start_effect(&self, id: EffectId, effect: Effect) -> BoxFuture<'static, Outcome> {
-        let Stores { chats, key, .. } = self.effects.context();
+        let Stores { chats, key, .. } = self.effects.stores();
         let ends_other = match &effect {
             Effect::Append(append) if self.run.is_none() && !append.only_lost => {
                 append.entries.iter().any(Entry::ends_run)
@@ -331,7 +331,7 @@ impl Driver {
 
     /// Logs why the run ends.
     fn report_limit(&self, run_id: &RunId, limit: RunLimit) {
-        let limits = &self.effects.context().chats.limits;
+        let limits = &self.effects.stores().chats.limits;
         let (limit, value) = match limit {
             RunLimit::LogBytes => ("max_log_bytes", limits.max_log_bytes().to_string()),
             RunLimit::UnreadTime => ("max_unread_time", format!("{:?}", limits.max_unread_time())),
@@ -351,7 +351,7 @@ impl Driver {
         let effects = self.effects.clone();
         let known = Arc::clone(&self.known_length);
         async move {
-            let Stores { logs, key, .. } = effects.context();
+            let Stores { logs, key, .. } = effects.stores();
             loop {
                 let length = known.load(Ordering::Relaxed);
                 sleep(QUIET).await;
@@ -371,14 +371,14 @@ impl Driver {
 
     /// Waits until another turn of this server is about to end the run.
     fn hurry(&self) -> Option<BoxFuture<'static, Outcome>> {
-        let interval = self.effects.context().chats.ticks.interval;
+        let interval = self.effects.stores().chats.ticks.interval;
         let (_, tail) = self.run.as_ref().filter(|_| !interval.is_zero())?;
         Some(tail.hurried().map(|()| Outcome::Input(Input::Hurry)).boxed())
     }
 
     /// Waits for a third of a lease.
     fn tick(&self) -> BoxFuture<'static, Outcome> {
-        let lease = self.effects.context().chats.run_lease;
+        let lease = self.effects.stores().chats.run_lease;
         sleep(lease / 3).map(|()| Outcome::Input(Input::Tick)).boxed()
     }
 
@@ -390,7 +390,7 @@ impl Driver {
     /// Performs an effect without a reply on a task of its own: the turn may end before it.
     fn spawn(&self, id: EffectId, effect: Effect) {
         // A server that is shut down waits for it, as for a turn.
-        let counted = self.effects.context().chats.shutdown.count_turn(false);
+        let counted = self.effects.stores().chats.shutdown.count_turn(false);
         let effect = self.effects.start(id, effect, MAX_FAILURES);
         let task = async move {
             match effect.await {
@@ -547,14 +547,14 @@ impl Driver {
 
     fn respond(&mut self, response: Response) {
         let Some(sender) = self.response.take() else { return };
-        let chats = &self.effects.context().chats;
+        let chats = &self.effects.stores().chats;
         if let Response::TooManyRuns = response {
             chats.run_counters.count_refused();
             let value = chats.limits.max_user_runs();
             tracing::warn!(limit = "max_user_runs", value, "a run was refused because of a limit");
         }
         if let (Response::UnknownCalls(_), Some(posted)) = (&response, &self.posted) {
-            self.effects.context().audit_unknown_calls(posted);
+            self.effects.stores().audit_unknown_calls(posted);
         }
         let response = match (response, self.failure.take()) {
             (Response::Failed, Some(failure)) => Err(failure),
@@ -565,7 +565,7 @@ impl Driver {
     }
 
     fn call_agent(&mut self, call: CallAgent) {
-        let chats = &self.effects.context().chats;
+        let chats = &self.effects.stores().chats;
         if let Some(request) = &self.posted {
             chats.warn_of_kept(&call.chat, request);
         }

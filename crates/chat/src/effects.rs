@@ -35,10 +35,10 @@ use ui_message_stream::retry::repeat;
 
 /// Performs the effects of one turn. A clone is cheap.
 #[derive(Clone)]
-pub(super) struct Effects(Arc<Context>);
+pub(super) struct Effects(Arc<Stores>);
 
 /// The stores and the approvals of one turn.
-pub(super) struct Context {
+pub(super) struct Stores {
     pub(super) chats: Arc<Inner>,
     pub(super) logs: Arc<dyn LogStore>,
     pub(super) key: LogKey,
@@ -70,10 +70,10 @@ pub(super) enum Outcome {
 impl Effects {
     pub(super) fn new(chats: &Arc<Inner>, principal: Principal, key: LogKey) -> Self {
         let (chats, logs) = (Arc::clone(chats), Arc::clone(&chats.logs));
-        Effects(Arc::new(Context { chats, logs, key, principal }))
+        Effects(Arc::new(Stores { chats, logs, key, principal }))
     }
 
-    pub(super) fn context(&self) -> &Context {
+    pub(super) fn stores(&self) -> &Stores {
         &self.0
     }
 
@@ -84,11 +84,11 @@ impl Effects {
         effect: Effect,
         max_failures: u32,
     ) -> BoxFuture<'static, Outcome> {
-        let context = Arc::clone(&self.0);
+        let stores = Arc::clone(&self.0);
         // Appends are frequent: they have a future of their own, which is small.
         if let Effect::Append(append) = effect {
             return async move {
-                match context.append(&append).await {
+                match stores.append(&append).await {
                     Ok(result) => Outcome::Input(Input::Reply(id, Reply::Appended(result))),
                     Err(error) => Outcome::Unknown(id, error.into()),
                 }
@@ -96,7 +96,7 @@ impl Effects {
             .boxed();
         }
         async move {
-            let outcome = context.perform(id, effect, max_failures).await;
+            let outcome = stores.perform(id, effect, max_failures).await;
             outcome.unwrap_or_else(Outcome::Failed)
         }
         .boxed()
@@ -105,12 +105,12 @@ impl Effects {
     /// Stores a snapshot of what the log holds. Tries it this many times. A shutdown waits for it while the
     /// future lives.
     pub(super) fn store_snapshot(&self, attempts: u32) -> BoxFuture<'static, ()> {
-        let context = Arc::clone(&self.0);
-        let counted = context.chats.shutdown.count_turn(false);
+        let stores = Arc::clone(&self.0);
+        let counted = stores.chats.shutdown.count_turn(false);
         async move {
-            let store = || context.store_snapshot().boxed();
+            let store = || stores.store_snapshot().boxed();
             if let Err(error) = repeat("tidy up a chat", attempts, store).await {
-                let chat_id = context.key.chat.as_str();
+                let chat_id = stores.key.chat.as_str();
                 tracing::warn!(chat_id, error = log_causes(&error), "a chat is not tidied up");
             }
             drop(counted);
@@ -141,7 +141,7 @@ impl Effects {
     }
 }
 
-impl Context {
+impl Stores {
     fn approvals(&self) -> ChatApprovals {
         let approvals = self.chats.approvals.for_chat(&self.principal, &self.key.chat);
         approvals.on_behalf_of(&self.key.owner).granting_to_providers()
@@ -172,7 +172,7 @@ impl Context {
     }
 
     async fn append(&self, to_append: &Append) -> Result<AppendResult, ChatStoreError> {
-        let Context { chats, logs, key, .. } = self;
+        let Stores { chats, logs, key, .. } = self;
         let is_for_sink =
             chats.sink.is_some() && to_append.entries.iter().any(Entry::changes_messages);
         let result =
@@ -193,7 +193,7 @@ impl Context {
         effect: Effect,
         attempts: u32,
     ) -> Result<Outcome, ChatError> {
-        let Context { chats, logs, key, .. } = self;
+        let Stores { chats, logs, key, .. } = self;
         let reply = match effect {
             Effect::Load { has_frames } => {
                 let load = || self.load(has_frames).boxed();

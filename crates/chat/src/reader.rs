@@ -20,7 +20,7 @@ use super::log::replay::front;
 use super::log::run_frames::{Next, RunFrames};
 use super::log::writer::encoded;
 use super::tail::{Found, Tail};
-use crate::complete::RunEnd;
+use crate::complete::ResponseEnd;
 use crate::error::ChatError;
 use crate::inner::Inner;
 use crate::log::client::Client;
@@ -216,12 +216,12 @@ impl LogReader {
     ///
     /// # Errors
     /// The rest of the log cannot be read now, or the server is shut down before the run has ended.
-    pub(crate) async fn run_end(mut self) -> Result<RunEnd, ChatError> {
+    pub(crate) async fn run_end(mut self) -> Result<ResponseEnd, ChatError> {
         let mut end = None;
         self.is_exact = true;
         while let Some(frames) = self.next_page().await {
             each_chunk(&frames.map_err(ChatStoreError::new)?, |chunk| {
-                end = end.take().or_else(|| RunEnd::of_chunk(chunk));
+                end = end.take().or_else(|| ResponseEnd::of_chunk(chunk));
             });
         }
         let mut end = end.ok_or(ChatError::ShuttingDown)?;

@@ -46,10 +46,10 @@ struct OfUser {
 
 /// A response that is being read. It counts until all clones are dropped.
 #[derive(Debug, Clone)]
-pub(crate) struct Reader(Arc<Counted>);
+pub(crate) struct Reader(Arc<Count>);
 
 #[derive(Debug)]
-struct Counted {
+struct Count {
     readers: Readers,
     user: Principal,
 }
@@ -67,7 +67,7 @@ impl Readers {
         }
         by_user.entry(user.clone()).or_default().readers += 1;
         metrics::add_readers(1.0);
-        Ok(Reader(Arc::new(Counted { readers: self.clone(), user: user.clone() })))
+        Ok(Reader(Arc::new(Count { readers: self.clone(), user: user.clone() })))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Principal, OfUser>> {
@@ -93,7 +93,7 @@ impl Reader {
     /// twice.
     #[cfg(feature = "axum")]
     pub(crate) fn json_pieces(self, value: &impl Serialize) -> Result<Pieces, JsonPiecesError> {
-        let Counted { readers, user } = &*self.0;
+        let Count { readers, user } = &*self.0;
         let mut hasher = readers.0.hasher.build_hasher();
         let mut len = 0;
         let measure = |bytes: &[u8]| {
@@ -125,7 +125,7 @@ impl Reader {
     }
 
     fn share(&self, body: Vec<u8>, hash: u64) -> Result<Arc<Vec<u8>>, ChatError> {
-        let Counted { readers, user } = &*self.0;
+        let Count { readers, user } = &*self.0;
         let mut by_user = readers.lock();
         let of_user = by_user.get_mut(user).filter(|_| body.len() > PIECE_BYTES);
         let Some(of_user) = of_user else { return Ok(Arc::new(body)) };
@@ -213,7 +213,7 @@ impl<F: FnMut(&[u8]) -> bool> Write for Written<F> {
     }
 }
 
-impl Drop for Counted {
+impl Drop for Count {
     fn drop(&mut self) {
         metrics::add_readers(-1.0);
         let mut by_user = self.readers.lock();

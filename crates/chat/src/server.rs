@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures_util::stream;
 
-use super::complete::{ChatResponse, RunEnd};
+use super::complete::{ChatResponse, ResponseEnd};
 use super::driver::{Driver, TurnRequest};
 use super::followers::Follower;
 use super::inner::Inner;
@@ -261,7 +261,8 @@ impl ChatServer {
             other => return Err(ChatError::of_response(other)),
         };
         let chat = self.chat(principal, &id).await?;
-        let end = end.unwrap_or_else(|| RunEnd::of_stored(chat.early_end(&message_id).as_ref()));
+        let end =
+            end.unwrap_or_else(|| ResponseEnd::of_stored(chat.early_end(&message_id).as_ref()));
         end.into_response(&self.0, chat, &message_id).await
     }
 

@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use super::decision::{Decision, Mine, Redemption, Response, View};
+use super::decision::{Decision, Memory, Redemption, Response, View};
 use super::entry::Entry;
 use super::join::{join, join_or_stored};
 use super::writer::accepted;
@@ -16,7 +16,7 @@ use ui_message_stream::request::ChatRequest;
 /// Redeems the answers of a request, and begins the run that reads the results.
 pub(crate) fn answer(
     view: &View,
-    mine: &Mine,
+    memory: &Memory,
     message_id: &MessageId,
     plan: &ResumePlan,
     posted: Option<&ChatRequest>,
@@ -25,14 +25,14 @@ pub(crate) fn answer(
     let chat = view.state.chat();
     let live = state.live();
     let is_last = chat.messages.last().is_some_and(|last| last.id == *message_id);
-    let may_begin = live.is_none() && is_last && !mine.has_no_place();
-    let begin = || mine.begin(message_id);
+    let may_begin = live.is_none() && is_last && !memory.has_no_place();
+    let begin = || memory.begin(message_id);
     let is_due = |chat: &Chat| chat.message_to_continue() == Some(message_id);
-    let results = accepted(chat, &mine.outbox);
-    match mine.redemption {
+    let results = accepted(chat, &memory.outbox);
+    match memory.redemption {
         Redemption::Due => {
             let Some(message) = chat.message(message_id) else {
-                return answer_to_removed(view, mine, posted);
+                return answer_to_removed(view, memory, posted);
             };
             let answered = Answered::of(plan, message, chat, posted.is_some());
             let is_live = live.is_some_and(|live| live.message_id == *message_id);
@@ -47,28 +47,28 @@ pub(crate) fn answer(
                     Response::Stored(message_id.clone())
                 });
             }
-            if answered.is_open && live.is_none() && is_last && mine.has_no_place() {
+            if answered.is_open && live.is_none() && is_last && memory.has_no_place() {
                 return Decision::Done(Response::TooManyRuns);
             }
             let outputs = posted.map_or(0, |posted| chat.bytes_of_new_outputs(posted.messages()));
             if outputs > 0
-                && let Err(limit) = mine.settings.limits.check_chat(0, chat.bytes() + outputs)
+                && let Err(limit) = memory.settings.limits.check_chat(0, chat.bytes() + outputs)
             {
                 return Decision::Done(Response::Limit(limit));
             }
             // The run shows the results as they come.
-            if answered.is_open && may_begin && !mine.has_begun {
-                mine.append(view.control(), vec![begin()])
+            if answered.is_open && may_begin && !memory.has_begun {
+                memory.append(view.control(), vec![begin()])
             } else {
                 Decision::Redeem
             }
         }
-        _ if !results.is_empty() => append_results(view, mine, results, Some(message_id)),
+        _ if !results.is_empty() => append_results(view, memory, results, Some(message_id)),
         Redemption::Storing | Redemption::Executing => Decision::AwaitResults,
         Redemption::Failed => Decision::Done(Response::Failed),
         Redemption::None | Redemption::Done => match live {
-            Some(live) if live.message_id == *message_id => join(view, live, mine),
-            None if may_begin && is_due(chat) => mine.append(view.control(), vec![begin()]),
+            Some(live) if live.message_id == *message_id => join(view, live, memory),
+            None if may_begin && is_due(chat) => memory.append(view.control(), vec![begin()]),
             // The client sends the same answers again.
             None if is_last && is_due(chat) => Decision::Done(Response::TooManyRuns),
             _ => Decision::Done(Response::Stored(message_id.clone())),
@@ -80,21 +80,21 @@ pub(crate) fn answer(
 /// them was lost. If a user has decided, the run begins that reads them, also if there was no place for it
 /// when the results came. If a request `has_expired`, the readers of a live run are shown what was closed without a
 /// decision. The turns of those who decide append the other outcomes.
-pub(crate) fn settle(view: &View, mine: &Mine, has_expired: bool) -> Decision {
+pub(crate) fn settle(view: &View, memory: &Memory, has_expired: bool) -> Decision {
     let state = &view.state;
     let open = view.state.chat().undecided_calls();
     let is_live = state.live().is_some();
     if is_live && !has_expired {
         return Decision::Done(Response::Nothing);
     }
-    let Some(known) = mine.known_of(&open) else { return Decision::FindDecided(open) };
+    let Some(known) = memory.known_of(&open) else { return Decision::FindDecided(open) };
     let is_due = |known: &&ReceivedResult| !is_live || known.result.outcome.is_closed_undecided();
     let results = accepted(state.chat(), known.results.iter().filter(is_due));
     if !results.is_empty() {
-        return append_results(view, mine, results, None);
+        return append_results(view, memory, results, None);
     }
-    match state.chat().due_message().filter(|_| !mine.has_no_place()) {
-        Some(due) => mine.append(view.control(), vec![mine.begin(due)]),
+    match state.chat().due_message().filter(|_| !memory.has_no_place()) {
+        Some(due) => memory.append(view.control(), vec![memory.begin(due)]),
         // The next one who loads the chat tries again.
         None if known.has_failed => Decision::Done(Response::Failed),
         None => Decision::Done(Response::Nothing),
@@ -105,26 +105,26 @@ pub(crate) fn settle(view: &View, mine: &Mine, has_expired: bool) -> Decision {
 /// them: all of it is one append.
 fn append_results(
     view: &View,
-    mine: &Mine,
+    memory: &Memory,
     mut entries: Vec<Entry>,
     of: Option<&MessageId>,
 ) -> Decision {
     let mut next = view.state.clone();
     let is_applied = entries.iter().all(|entry| next.apply(entry).is_ok());
-    let may_begin = is_applied && next.live().is_none() && !mine.has_no_place();
+    let may_begin = is_applied && next.live().is_none() && !memory.has_no_place();
     let due = next.chat().message_to_continue().filter(|id| of.is_none_or(|of| of == *id));
-    entries.extend(due.filter(|_| may_begin).map(|id| mine.begin(id)));
-    mine.append(view.control(), entries)
+    entries.extend(due.filter(|_| may_begin).map(|id| memory.begin(id)));
+    memory.append(view.control(), entries)
 }
 
 /// The message was removed, or the chat has never had it. A response that has replaced it is shown.
-fn answer_to_removed(view: &View, mine: &Mine, posted: Option<&ChatRequest>) -> Decision {
+fn answer_to_removed(view: &View, memory: &Memory, posted: Option<&ChatRequest>) -> Decision {
     let chat = view.state.chat();
-    let change = posted.map(|posted| change_of(chat, posted, mine.settings.posted_history));
+    let change = posted.map(|posted| change_of(chat, posted, memory.settings.posted_history));
     match change {
         Some(Err(NoChange { effect, site })) => match effect {
             RequestEffect::Answered(id) | RequestEffect::AwaitsResponse(id) => {
-                join_or_stored(view, id, mine)
+                join_or_stored(view, id, memory)
             }
             _ => Decision::Done(Response::AlreadyReceived(site)),
         },

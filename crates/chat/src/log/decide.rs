@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use super::answer::{answer, settle};
-use super::decision::{Decision, Goal, Mine, Redemption, Response, TurnSettings, View, plan_of};
+use super::decision::{Decision, Goal, Memory, Redemption, Response, TurnSettings, View, plan_of};
 use super::entry::{Entry, OtherEntry, RunEnd};
 use super::join::{end_lost, join, join_or_stored};
 use super::state::{LastEnd, Live};
@@ -17,23 +17,23 @@ use ui_message_stream::message::{Role, UiMessage};
 use ui_message_stream::request::ChatRequest;
 
 /// Decides what a turn does next. `view` is `None` if the chat has no log.
-pub(crate) fn decide(view: Option<&View>, goal: &Goal, mine: &Mine) -> Decision {
-    let Some(view) = view else { return without_log(goal, mine) };
+pub(crate) fn decide(view: Option<&View>, goal: &Goal, memory: &Memory) -> Decision {
+    let Some(view) = view else { return without_log(goal, memory) };
     let live = view.state.live();
     match goal {
-        Goal::Ask(request) => ask(view, mine, request),
+        Goal::Ask(request) => ask(view, memory, request),
         Goal::Answer { message_id, plan, posted } => {
-            answer(view, mine, message_id, plan, posted.as_deref())
+            answer(view, memory, message_id, plan, posted.as_deref())
         }
-        Goal::Stop => match live.filter(|live| is_stopped(view, live, mine)) {
-            Some(live) => mine.append(view.control(), vec![live.end(RunEnd::Stopped)]),
+        Goal::Stop => match live.filter(|live| is_stopped(view, live, memory)) {
+            Some(live) => memory.append(view.control(), vec![live.end(RunEnd::Stopped)]),
             None => Decision::Done(Response::Nothing),
         },
-        Goal::Delete if mine.epoch != Some(view.head.epoch) => without_log(goal, mine),
+        Goal::Delete if memory.epoch != Some(view.head.epoch) => without_log(goal, memory),
         Goal::Delete => {
             let epoch = view.head.epoch;
             let control = view.head.control;
-            if mine.revoked == Some(Some((epoch, control))) {
+            if memory.revoked == Some(Some((epoch, control))) {
                 Decision::Delete { epoch, control }
             } else {
                 Decision::RevokePending
@@ -48,53 +48,53 @@ pub(crate) fn decide(view: Option<&View>, goal: &Goal, mine: &Mine) -> Decision 
                     Decision::Done(view.joined(live))
                 }
             }
-            Some(live) => join(view, live, mine),
+            Some(live) => join(view, live, memory),
             None => Decision::Done(Response::Nothing),
         },
         Goal::Mend(run) | Goal::Expire(run) => match live {
-            Some(live) if live.run == *run && view.head.is_lost => end_lost(view, live, mine),
+            Some(live) if live.run == *run && view.head.is_lost => end_lost(view, live, memory),
             _ => Decision::Done(Response::Nothing),
         },
-        Goal::Settle { has_expired } => settle(view, mine, *has_expired),
+        Goal::Settle { has_expired } => settle(view, memory, *has_expired),
     }
 }
 
 /// Whether a stop means this run: it was live when the stop came, or resumes the run that was. A run that has
 /// begun since answers a newer request.
-fn is_stopped(view: &View, live: &Live, mine: &Mine) -> bool {
-    let found = mine.found_live.as_ref().and_then(Option::as_ref);
+fn is_stopped(view: &View, live: &Live, memory: &Memory) -> bool {
+    let found = memory.found_live.as_ref().and_then(Option::as_ref);
     let resumes = |last: &LastEnd| {
         Some(&last.run) == found && last.end == RunEnd::ResumedBy(live.run.clone())
     };
     found == Some(&live.run) || view.state.last_end().is_some_and(resumes)
 }
 
-fn without_log(goal: &Goal, mine: &Mine) -> Decision {
+fn without_log(goal: &Goal, memory: &Memory) -> Decision {
     match goal {
-        Goal::Ask(request) if !mine.has_begun => {
-            let TurnSettings { owner, history_import, epoch, .. } = &mine.settings;
+        Goal::Ask(request) if !memory.has_begun => {
+            let TurnSettings { owner, history_import, epoch, .. } = &memory.settings;
             let chat = Chat::from_client_history(request, owner.clone(), *history_import);
-            let change = match allowed_change(&chat, request, mine) {
+            let change = match allowed_change(&chat, request, memory) {
                 Ok((change, _)) => change,
                 Err(decision) => return decision,
             };
             let messages: Vec<UiMessage> = chat.messages.iter().cloned().collect();
             let import = (!messages.is_empty()).then(|| OtherEntry::Import { messages }.into());
-            let begin = mine.begin(&mine.settings.message_id);
+            let begin = memory.begin(&memory.settings.message_id);
             let request = OtherEntry::Request(change).into();
             let entries = [request, begin, OtherEntry::Step.into()];
             let entries = import.into_iter().chain(entries).collect();
-            match mine.has_no_place() {
+            match memory.has_no_place() {
                 true => Decision::Done(Response::TooManyRuns),
                 // An earlier attempt may have created a log that was deleted since.
-                false => mine.append(Expected::NoLog(epoch.after(mine.attempts)), entries),
+                false => memory.append(Expected::NoLog(epoch.after(memory.attempts)), entries),
             }
         }
-        Goal::Answer { .. } => match mine.redemption {
+        Goal::Answer { .. } => match memory.redemption {
             Redemption::Storing | Redemption::Executing => Decision::AwaitResults,
             _ => Decision::Done(Response::UnknownCalls(Location::caller())),
         },
-        Goal::Delete if mine.revoked != Some(None) => Decision::RevokePending,
+        Goal::Delete if memory.revoked != Some(None) => Decision::RevokePending,
         _ => Decision::Done(Response::Nothing),
     }
 }
@@ -106,9 +106,9 @@ fn without_log(goal: &Goal, mine: &Mine) -> Decision {
 fn allowed_change(
     chat: &Chat,
     request: &ChatRequest,
-    mine: &Mine,
+    memory: &Memory,
 ) -> Result<(RequestChange, Chat), Decision> {
-    let TurnSettings { posted_history, limits, .. } = &mine.settings;
+    let TurnSettings { posted_history, limits, .. } = &memory.settings;
     let change =
         change_of(chat, request, *posted_history).map_err(|NoChange { effect, site }| {
             Decision::Done(match effect {
@@ -133,10 +133,10 @@ fn allowed_change(
 
 /// A new message, an edit or a regeneration: ends the live run, closes the open calls, changes the
 /// messages, and begins a run, with its first step if the model can be called at once. All of it is one append.
-fn ask(view: &View, mine: &Mine, request: &ChatRequest) -> Decision {
+fn ask(view: &View, memory: &Memory, request: &ChatRequest) -> Decision {
     let chat = view.state.chat();
     let live = view.state.live();
-    if let Some(last) = view.state.last_end().filter(|last| mine.is_own(&last.run)) {
+    if let Some(last) = view.state.last_end().filter(|last| memory.is_own(&last.run)) {
         // The run of this turn is over.
         return Decision::Done(Response::Join {
             epoch: view.head.epoch,
@@ -147,25 +147,25 @@ fn ask(view: &View, mine: &Mine, request: &ChatRequest) -> Decision {
             length: 0,
         });
     }
-    if mine.has_begun {
+    if memory.has_begun {
         // A regeneration that names no message would remove the answer of this turn.
         let last = chat.messages.last().filter(|last| last.role == Role::Assistant);
         let stored = last.map(|last| Response::Stored(last.id.clone()));
         return Decision::Done(stored.unwrap_or(Response::AlreadyReceived(Location::caller())));
     }
-    let (change, next) = match allowed_change(chat, request, mine) {
+    let (change, next) = match allowed_change(chat, request, memory) {
         Ok(allowed) => allowed,
-        Err(Decision::Done(Response::Stored(id))) => return join_or_stored(view, id, mine),
+        Err(Decision::Done(Response::Stored(id))) => return join_or_stored(view, id, memory),
         Err(decision) => return decision,
     };
-    if mine.has_no_place() && live.is_none() {
+    if memory.has_no_place() && live.is_none() {
         return Decision::Done(Response::TooManyRuns);
     }
     let open = open_calls(chat);
     let kept = open_calls(&next);
     let removed = open.iter().filter(|call| !kept.contains(call));
     let removed: Vec<PendingToolCall> = removed.cloned().collect();
-    let Some(known) = mine.known_of(&open).filter(|known| known.are_closed) else {
+    let Some(known) = memory.known_of(&open).filter(|known| known.are_closed) else {
         let plan = Box::new(plan_of(request));
         return Decision::CloseCalls { open, removed, plan };
     };
@@ -173,11 +173,11 @@ fn ask(view: &View, mine: &Mine, request: &ChatRequest) -> Decision {
         // Nothing would show later that an approval of such a call comes too late.
         return Decision::Done(Response::Failed);
     }
-    let run = mine.run();
+    let run = memory.run();
     let mut entries: Vec<Entry> = Vec::new();
     entries.extend(live.map(|live| live.end(RunEnd::Replaced)));
     entries.push(OtherEntry::Request(change).into());
-    entries.push(mine.begin(&mine.settings.message_id));
+    entries.push(memory.begin(&memory.settings.message_id));
     // After the run has begun, because its readers are shown them.
     let closed = accepted(&next, &known.results);
     let can_step = closed.is_empty() && !view.state.lacks_frames();
@@ -190,7 +190,7 @@ fn ask(view: &View, mine: &Mine, request: &ChatRequest) -> Decision {
     } else if can_step {
         entries.push(OtherEntry::Step.into());
     }
-    mine.append(view.control(), entries)
+    memory.append(view.control(), entries)
 }
 
 /// The calls that wait for a decision of a user, or for the client that executes them.

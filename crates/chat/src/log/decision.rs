@@ -99,7 +99,7 @@ impl View {
 
 /// What a turn has learned and begun, beside the chat.
 #[derive(Debug)]
-pub(crate) struct Mine {
+pub(crate) struct Memory {
     pub(crate) settings: TurnSettings,
     /// How often the turn has tried to begin a run. Each attempt has another id.
     pub(crate) attempts: u32,
@@ -255,7 +255,7 @@ impl View {
     }
 }
 
-impl Mine {
+impl Memory {
     /// Returns the id of the next run.
     pub(crate) fn run(&self) -> RunId {
         let first = &self.settings.run_id;

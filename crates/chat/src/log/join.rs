@@ -1,6 +1,6 @@
 //! A turn that finds a live run joins it, or ends it if its server is gone.
 
-use super::decision::{Append, Decision, Mine, Response, View};
+use super::decision::{Append, Decision, Memory, Response, View};
 use super::entry::{Entry, OtherEntry, RunEnd};
 use super::state::{ChatState, Live, Step};
 use super::writer::{accepted, result_entry, write_lost_end};
@@ -13,20 +13,20 @@ use ui_message_stream::id::MessageId;
 use ui_message_stream::message::{Part, Role, ToolState, UiMessage};
 
 /// Joins the live run if it writes this message. Otherwise the response is the stored message.
-pub(crate) fn join_or_stored(view: &View, id: MessageId, mine: &Mine) -> Decision {
+pub(crate) fn join_or_stored(view: &View, id: MessageId, memory: &Memory) -> Decision {
     match view.state.live().filter(|live| live.message_id == id) {
-        Some(live) => join(view, live, mine),
+        Some(live) => join(view, live, memory),
         None => Decision::Done(Response::Stored(id)),
     }
 }
 
 /// Joins the live run, unless its lease has passed. Then this turn ends it.
-pub(crate) fn join(view: &View, live: &Live, mine: &Mine) -> Decision {
+pub(crate) fn join(view: &View, live: &Live, memory: &Memory) -> Decision {
     if view.head.is_lost {
-        return end_lost(view, live, mine);
+        return end_lost(view, live, memory);
     }
     let is_empty = live.begun_parts > 0 && view.state.length() == live.begin + 1;
-    if is_empty && mine.waits < MAX_WAITS_FOR_ENTRY {
+    if is_empty && memory.waits < MAX_WAITS_FOR_ENTRY {
         // No frame of the run has an `id:` yet, with which a client that reads the message could continue.
         return Decision::WaitForEntry;
     }
@@ -37,10 +37,10 @@ pub(crate) fn join(view: &View, live: &Live, mine: &Mine) -> Decision {
 }
 
 /// Ends a lost run, and resumes it where that repeats nothing and loses nothing.
-pub(crate) fn end_lost(view: &View, live: &Live, mine: &Mine) -> Decision {
+pub(crate) fn end_lost(view: &View, live: &Live, memory: &Memory) -> Decision {
     // A process that stood still renews the lease as soon as it goes on.
     let reads = if live.is_handed_over { 1 } else { LOST_READS };
-    if mine.lost_reads < reads {
+    if memory.lost_reads < reads {
         return Decision::WaitForHolder;
     }
     if view.state.lacks_frames() {
@@ -48,14 +48,14 @@ pub(crate) fn end_lost(view: &View, live: &Live, mine: &Mine) -> Decision {
     }
     let chat = view.state.chat();
     let open = chat.undecided_calls();
-    let Some(known) = mine.known_of(&open) else { return Decision::FindDecided(open) };
+    let Some(known) = memory.known_of(&open) else { return Decision::FindDecided(open) };
     if known.has_failed {
         // The next reader tries again.
         return Decision::Done(Response::Failed);
     }
     let is_executing =
         |known: &ReceivedResult| matches!(known.result.outcome, DeferredOutcome::Executing { .. });
-    if known.results.iter().any(is_executing) && mine.waits < MAX_WAITS_FOR_RESULT {
+    if known.results.iter().any(is_executing) && memory.waits < MAX_WAITS_FOR_RESULT {
         // Its server may be alive, or the ledger does not yet know that it is lost.
         return Decision::WaitForHolder;
     }
@@ -72,10 +72,10 @@ pub(crate) fn end_lost(view: &View, live: &Live, mine: &Mine) -> Decision {
             true => RunEnd::Interrupted,
             false => RunEnd::Finished,
         },
-        _ if !mine.may_resume || view.state.losses() >= MAX_LOSSES || mine.has_no_place() => {
+        _ if !memory.may_resume || view.state.losses() >= MAX_LOSSES || memory.has_no_place() => {
             RunEnd::Interrupted
         }
-        _ => RunEnd::ResumedBy(mine.run()),
+        _ => RunEnd::ResumedBy(memory.run()),
     };
     let is_resumed = matches!(how, RunEnd::ResumedBy(_));
     let cut_off = matches!(how, RunEnd::Interrupted);
@@ -86,8 +86,8 @@ pub(crate) fn end_lost(view: &View, live: &Live, mine: &Mine) -> Decision {
         entries.extend(write_lost_end(cut_off.as_ref(), &mut next));
     }
     entries.push(live.end(how));
-    entries.extend(is_resumed.then(|| mine.begin(&live.message_id)));
-    let lease = is_resumed.then_some(mine.settings.lease);
+    entries.extend(is_resumed.then(|| memory.begin(&live.message_id)));
+    let lease = is_resumed.then_some(memory.settings.lease);
     // It depends on the frames, so on the position.
     let append = Append::new(view.position(), entries);
     Decision::Append(Append { lease, only_lost: true, ..append })

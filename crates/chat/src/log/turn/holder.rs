@@ -6,7 +6,7 @@ use super::super::decision::{Append, Redemption, Response};
 use super::super::entry::{OtherEntry, RunEnd};
 use super::super::turn_io::{Action, CallAgent, Effect, RunLimit};
 use super::super::writer::{EntryWriter, accepted};
-use super::hold::{Hold, Phase};
+use super::held_run::{HeldRun, Phase};
 use super::{LogTurn, state_after};
 use crate::store::EntryKind;
 use ui_message_stream::UserText;
@@ -23,9 +23,9 @@ impl LogTurn {
             self.actions.push_back(Action::StopAgent);
             return self.end_call(Some(event));
         }
-        let (Some(hold), Some(view)) = (&mut self.hold, &mut self.view) else { return };
-        if let (Phase::Agent, Some(writer)) = (hold.phase, &mut hold.writer) {
-            writer.event(event, &mut view.state, &mut hold.queue);
+        let (Some(held), Some(view)) = (&mut self.held, &mut self.view) else { return };
+        if let (Phase::Agent, Some(writer)) = (held.phase, &mut held.writer) {
+            writer.event(event, &mut view.state, &mut held.queue);
             for dropped in writer.take_dropped() {
                 self.actions.push_back(Action::Report(dropped));
             }
@@ -33,25 +33,25 @@ impl LogTurn {
     }
 
     pub(super) fn end_call(&mut self, event: Option<&AgentEvent>) {
-        let (Some(hold), Some(view)) = (&mut self.hold, &mut self.view) else { return };
-        if let (Phase::Agent, Some(writer)) = (hold.phase, &mut hold.writer) {
-            writer.end_call(event, &mut view.state, &mut hold.queue);
-            hold.failure = event.and_then(failure);
-            hold.phase = Phase::Idle;
+        let (Some(held), Some(view)) = (&mut self.held, &mut self.view) else { return };
+        if let (Phase::Agent, Some(writer)) = (held.phase, &mut held.writer) {
+            writer.end_call(event, &mut view.state, &mut held.queue);
+            held.failure = event.and_then(failure);
+            held.phase = Phase::Idle;
         }
     }
 
     /// Writes that calls are being executed, before the model is called.
     pub(super) fn show_executing(&mut self, calls: &[(ToolCallId, AgentEvent)]) {
-        let (Some(hold), Some(view)) = (&mut self.hold, &mut self.view) else { return };
-        if hold.phase != Phase::Redeeming {
+        let (Some(held), Some(view)) = (&mut self.held, &mut self.view) else { return };
+        if held.phase != Phase::Redeeming {
             return;
         }
         let message = view.state.live_message();
         let mut writer = EntryWriter::new(&message, self.client);
         for (call, event) in calls {
             if message.tool_parts().any(|part| part.tool_call_id == *call) {
-                writer.event(event, &mut view.state, &mut hold.queue);
+                writer.event(event, &mut view.state, &mut held.queue);
             }
         }
         // The results that are known come first.
@@ -60,8 +60,8 @@ impl LogTurn {
 
     /// Shows what a call that is being executed has emitted.
     pub(super) fn show_progress(&mut self, event: &AgentEvent) {
-        let (Some(hold), Some(view)) = (&mut self.hold, &mut self.view) else { return };
-        if hold.phase != Phase::Redeeming || hold.early_end.is_some() || hold.is_handed_over {
+        let (Some(held), Some(view)) = (&mut self.held, &mut self.view) else { return };
+        if held.phase != Phase::Redeeming || held.early_end.is_some() || held.is_handed_over {
             return;
         }
         let message = view.state.live_message();
@@ -71,17 +71,17 @@ impl LogTurn {
                 let is_it = |part: &ToolPart| part.tool_call_id == *tool_call_id;
                 let has_call = message.tool_parts().any(|part| is_it(part) && !part.is_settled());
                 // The other half is left to what the message gets.
-                let has_room = hold.bytes < self.mine.settings.limits.max_log_bytes() / 2;
-                let mut results = self.mine.outbox.iter();
+                let has_room = held.bytes < self.memory.settings.limits.max_log_bytes() / 2;
+                let mut results = self.memory.outbox.iter();
                 let has_result =
                     results.any(|received| received.result.tool_call_id == *tool_call_id);
                 if has_call && has_room && !has_result {
-                    hold.queue.remove_outputs_of(tool_call_id);
-                    writer.preliminary_output(tool_call_id, event, &mut hold.queue);
+                    held.queue.remove_outputs_of(tool_call_id);
+                    writer.preliminary_output(tool_call_id, event, &mut held.queue);
                 }
             }
             AgentEvent::Data(_) | AgentEvent::Source(_) | AgentEvent::File(_) => {
-                writer.part_of_call(event, &mut view.state, &mut hold.queue);
+                writer.part_of_call(event, &mut view.state, &mut held.queue);
             }
             // The changed input is shown with the result.
             _ => {}
@@ -94,21 +94,21 @@ impl LogTurn {
 
     /// Ends the run of this turn, and its model call.
     pub(super) fn end_early(&mut self, end: RunEnd) {
-        let Some(hold) = &mut self.hold else { return };
-        if hold.early_end.is_some() || hold.phase == Phase::Ending {
+        let Some(held) = &mut self.held else { return };
+        if held.early_end.is_some() || held.phase == Phase::Ending {
             return;
         }
         let event = match &end {
             RunEnd::Failed(error) => AgentEvent::error(error.clone()),
             _ => AgentEvent::Abort { reason: None },
         };
-        hold.early_end = Some((end, event.clone()));
-        match hold.phase {
+        held.early_end = Some((end, event.clone()));
+        match held.phase {
             Phase::Agent => {
                 self.actions.push_back(Action::StopAgent);
                 self.end_call(Some(&event));
             }
-            Phase::Redeeming => hold.phase = Phase::Idle,
+            Phase::Redeeming => held.phase = Phase::Idle,
             _ => {}
         }
     }
@@ -120,41 +120,41 @@ impl LogTurn {
         approvals: &[DeferredToolResult],
         sent: Option<Vec<DeferredToolResult>>,
     ) {
-        let is_it = |hold: &&mut Hold| hold.phase == Phase::Claiming && hold.run == *run;
-        let Some(hold) = self.hold.as_mut().filter(is_it) else { return };
+        let is_it = |held: &&mut HeldRun| held.phase == Phase::Claiming && held.run == *run;
+        let Some(held) = self.held.as_mut().filter(is_it) else { return };
         // Also those that another run has claimed, and those whose claim has failed or has no reply.
         if let Some(view) = &mut self.view {
             view.state.push_claimed(approvals);
-            hold.queue.push(OtherEntry::Claimed { approvals: approvals.to_vec() });
+            held.queue.push(OtherEntry::Claimed { approvals: approvals.to_vec() });
         }
         let Some(sent) = sent else {
-            hold.phase = Phase::Idle;
+            held.phase = Phase::Idle;
             return self.end_early(RunEnd::Failed(UserText::AnswerFailed.to_string()));
         };
-        if hold.early_end.is_some() || hold.is_handed_over {
-            hold.phase = Phase::Idle;
+        if held.early_end.is_some() || held.is_handed_over {
+            held.phase = Phase::Idle;
             return;
         }
         self.call_agent(sent);
     }
 
     pub(super) fn call_agent(&mut self, sent: Vec<DeferredToolResult>) {
-        let (Some(hold), Some(view)) = (&mut self.hold, &mut self.view) else { return };
-        hold.phase = Phase::Agent;
+        let (Some(held), Some(view)) = (&mut self.held, &mut self.view) else { return };
+        held.phase = Phase::Agent;
         let message = view.state.live_message();
         let mut writer = EntryWriter::new(&message, self.client);
         if message.answer_end().is_some()
             && let Some(continued) = message.end_metadata(None)
         {
-            writer.event(&AgentEvent::Metadata(continued), &mut view.state, &mut hold.queue);
+            writer.event(&AgentEvent::Metadata(continued), &mut view.state, &mut held.queue);
             view.state.return_message();
         }
-        hold.writer = Some(writer);
-        let run = hold.run.clone();
-        let message_id = hold.message_id.clone();
+        held.writer = Some(writer);
+        let run = held.run.clone();
+        let message_id = held.message_id.clone();
         let chat = view.state.chat().clone();
-        let results = std::mem::take(&mut hold.results);
-        let closed = self.mine.known.take().map(|known| known.results).unwrap_or_default();
+        let results = std::mem::take(&mut held.results);
+        let closed = self.memory.known.take().map(|known| known.results).unwrap_or_default();
         let closed = closed.into_iter().map(|received| received.result);
         let not_recorded = closed.filter(|result| !chat.is_known(result)).collect();
         let call = CallAgent { run, chat, message_id, sent, results, not_recorded };
@@ -163,10 +163,10 @@ impl LogTurn {
 
     /// Shows the text that waits to the readers of this server, unless something else comes before it.
     pub(super) fn show_text(&mut self) {
-        let (Some(hold), Some(view)) = (&mut self.hold, &self.view) else { return };
-        if hold.pace.may_show(!hold.queue.is_empty(), self.now)
+        let (Some(held), Some(view)) = (&mut self.held, &self.view) else { return };
+        if held.pace.may_show(!held.queue.is_empty(), self.now)
             && !self.is_stale
-            && let Some(frames) = hold.queue.take_text()
+            && let Some(frames) = held.queue.take_text()
         {
             let epoch = view.head.epoch;
             let position = view.state.length();
@@ -176,13 +176,13 @@ impl LogTurn {
 
     /// Returns when the frames that wait are appended, if nothing else comes first.
     pub(super) fn due(&self) -> Option<Duration> {
-        let hold = self.hold.as_ref().filter(|hold| self.busy.is_none() && !hold.queue.is_empty());
-        hold.map(|hold| hold.pace.due())
+        let held = self.held.as_ref().filter(|held| self.busy.is_none() && !held.queue.is_empty());
+        held.map(|held| held.pace.due())
     }
 
     /// Continues the run of this turn. Returns `false` if it has nothing to do.
     pub(super) fn advance(&mut self) -> bool {
-        let (Some(hold), Some(view)) = (&mut self.hold, &self.view) else { return false };
+        let (Some(held), Some(view)) = (&mut self.held, &self.view) else { return false };
         let Some(live) = view.state.live() else { return false };
         if !self.has_responded {
             if view.state.lacks_begun_message() {
@@ -190,55 +190,55 @@ impl LogTurn {
                 return true;
             }
             // The client reads all results as frames of the run, which it can ask for again.
-            let joined = hold.pending_response.take().unwrap_or_else(|| view.joined(live));
+            let joined = held.pending_response.take().unwrap_or_else(|| view.joined(live));
             // The client keeps its answers until the response begins.
-            if !matches!(self.mine.redemption, Redemption::Due | Redemption::Storing) {
+            if !matches!(self.memory.redemption, Redemption::Due | Redemption::Storing) {
                 self.respond(joined);
                 return true;
             }
-            hold.pending_response = Some(joined);
+            held.pending_response = Some(joined);
         }
         let position = view.position();
-        let lease = Some(self.mine.settings.lease);
-        let limits = &self.mine.settings.limits;
+        let lease = Some(self.memory.settings.lease);
+        let limits = &self.memory.settings.limits;
         let reached = [
             (view.head.has_to_end, RunLimit::UserRuns),
             (view.head.unread >= limits.max_unread_time(), RunLimit::UnreadTime),
-            (hold.bytes > limits.max_log_bytes(), RunLimit::LogBytes),
+            (held.bytes > limits.max_log_bytes(), RunLimit::LogBytes),
         ];
         if let Some((_, limit)) = reached.into_iter().find(|(is_reached, _)| *is_reached)
-            && hold.early_end.is_none()
-            && !hold.is_handed_over
-            && hold.phase != Phase::Ending
+            && held.early_end.is_none()
+            && !held.is_handed_over
+            && held.phase != Phase::Ending
         {
-            self.actions.push_back(Action::ReportLimit(hold.run.clone(), limit));
+            self.actions.push_back(Action::ReportLimit(held.run.clone(), limit));
             self.end_early(RunEnd::Limit);
             return true;
         }
-        let mut entries = accepted(view.state.chat(), &self.mine.outbox);
-        let may_wait = entries.is_empty() && !self.has_to_renew && hold.may_wait();
-        if !may_wait || self.now >= hold.pace.due() {
-            entries.extend(hold.queue.sealed());
+        let mut entries = accepted(view.state.chat(), &self.memory.outbox);
+        let may_wait = entries.is_empty() && !self.has_to_renew && held.may_wait();
+        if !may_wait || self.now >= held.pace.due() {
+            entries.extend(held.queue.sealed());
             if entries.iter().any(|entry| entry.kind() == EntryKind::Frame) {
-                hold.pace.begin(self.now);
+                held.pace.begin(self.now);
             }
         }
-        if hold.phase == Phase::Idle && !hold.is_handed_over {
+        if held.phase == Phase::Idle && !held.is_handed_over {
             // The end of the run follows that of its last step in the same append.
-            let next = state_after(&view.state, Some(&hold.queue), &entries);
+            let next = state_after(&view.state, Some(&held.queue), &entries);
             let has_ended = next.live().is_some_and(|live| live.step.end().is_some());
-            if let Some(end) = hold.end(next.chat()).filter(|_| has_ended) {
-                let end = OtherEntry::End { run: hold.run.clone(), end };
+            if let Some(end) = held.end(next.chat()).filter(|_| has_ended) {
+                let end = OtherEntry::End { run: held.run.clone(), end };
                 entries.push(end.clone().into());
-                hold.queue.push(end);
-                hold.phase = Phase::Ending;
+                held.queue.push(end);
+                held.phase = Phase::Ending;
             }
         }
         if !entries.is_empty() || self.has_to_renew {
             self.append(Append { lease, ..Append::new(position, entries) });
             return true;
         }
-        if hold.is_handed_over {
+        if held.is_handed_over {
             // The log holds what this server has written, and the run may have got results of others since.
             let append = Append::new(view.control(), vec![OtherEntry::HandedOver.into()]);
             let lease = Some(Duration::ZERO);
@@ -248,20 +248,20 @@ impl LogTurn {
             self.is_over = true;
             return true;
         }
-        match hold.phase {
-            Phase::Redeeming => match self.mine.redemption {
+        match held.phase {
+            Phase::Redeeming => match self.memory.redemption {
                 Redemption::Due => self.redeem(),
                 Redemption::Storing | Redemption::Executing => return false,
-                _ => hold.phase = Phase::Idle,
+                _ => held.phase = Phase::Idle,
             },
             Phase::Idle => self.next_step(),
             // The log holds the step, and says that the run has to end.
-            Phase::Stepping if hold.early_end.is_some() => hold.phase = Phase::Idle,
+            Phase::Stepping if held.early_end.is_some() => held.phase = Phase::Idle,
             // The log holds the step: the run lives.
             Phase::Stepping => {
-                hold.has_to_call = false;
-                hold.phase = Phase::Claiming;
-                let run = hold.run.clone();
+                held.has_to_call = false;
+                held.phase = Phase::Claiming;
+                let run = held.run.clone();
                 let approvals = view.state.chat().clone().take_unsent_approvals();
                 if approvals.is_empty() {
                     self.call_agent(Vec::new())
@@ -277,20 +277,20 @@ impl LogTurn {
     /// The log holds everything: the next step begins. If the run ends and has called no model, the end of a step is
     /// written, which its readers need.
     fn next_step(&mut self) {
-        let (Some(hold), Some(view)) = (&mut self.hold, &mut self.view) else { return };
-        if hold.end(view.state.chat()).is_some() {
-            let event = hold.early_end.as_ref().map(|(_, event)| event.clone());
+        let (Some(held), Some(view)) = (&mut self.held, &mut self.view) else { return };
+        if held.end(view.state.chat()).is_some() {
+            let event = held.early_end.as_ref().map(|(_, event)| event.clone());
             let message = view.state.live_message();
             let mut writer = EntryWriter::new(&message, self.client);
-            return writer.end_call(event.as_ref(), &mut view.state, &mut hold.queue);
+            return writer.end_call(event.as_ref(), &mut view.state, &mut held.queue);
         }
         if view.state.lacks_frames() {
             // The model reads the whole message.
             return self.wait_for(Effect::Load { has_frames: true });
         }
-        hold.queue.push(OtherEntry::Step);
-        hold.phase = Phase::Stepping;
-        hold.results = view.state.unread().to_vec();
+        held.queue.push(OtherEntry::Step);
+        held.phase = Phase::Stepping;
+        held.results = view.state.unread().to_vec();
     }
 }
 

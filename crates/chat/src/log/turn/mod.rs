@@ -10,17 +10,17 @@
 //!         a run that begins with its first step ─▶ Stepping
 //! ```
 
-mod hold;
+mod held_run;
 mod holder;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::hold::{Hold, Phase};
+use self::held_run::{HeldRun, Phase};
 use super::decide::decide;
 use super::decision::{
-    Append, Decision, Goal, KnownCalls, Mine, Redemption, Response, TurnSettings, View,
+    Append, Decision, Goal, KnownCalls, Memory, Redemption, Response, TurnSettings, View,
 };
 use super::entry::{Entry, OtherEntry, RunEnd};
 use super::pace::Pace;
@@ -41,14 +41,14 @@ use ui_message_stream::id::RunId;
 #[derive(Debug)]
 pub(crate) struct LogTurn {
     pub(crate) goal: Goal,
-    pub(crate) mine: Mine,
+    pub(crate) memory: Memory,
     client: Client,
     view: Option<View>,
     /// The effect whose reply the turn waits for. `None`: it waits for the agent or for results.
     busy: Option<(EffectId, Effect)>,
     /// The view may not be the newest.
     is_stale: bool,
-    hold: Option<Hold>,
+    held: Option<HeldRun>,
     /// The lease has to be renewed by an append, also if there is nothing to append. A third of it may have passed
     /// since the last append, or all of it.
     has_to_renew: bool,
@@ -76,7 +76,7 @@ impl LogTurn {
             Goal::Answer { .. } => Redemption::Due,
             _ => Redemption::None,
         };
-        let mine = Mine {
+        let memory = Memory {
             settings,
             attempts: 0,
             has_begun: false,
@@ -93,12 +93,12 @@ impl LogTurn {
         };
         LogTurn {
             goal,
-            mine,
+            memory,
             client,
             view: known,
             busy: None,
             is_stale: true,
-            hold: None,
+            held: None,
             has_to_renew: false,
             has_responded: false,
             has_changed: false,
@@ -132,7 +132,7 @@ impl LogTurn {
     /// Returns the run of this turn, while the turn is its holder.
     #[cfg(test)]
     pub(crate) fn own_run(&self) -> Option<(&RunId, &MessageId)> {
-        self.hold.as_ref().map(|hold| (&hold.run, &hold.message_id))
+        self.held.as_ref().map(|held| (&held.run, &held.message_id))
     }
 
     /// Returns the epoch of the log that the turn has read.
@@ -164,14 +164,14 @@ impl LogTurn {
     /// Returns whether the driver may poll the stream of the agent: not while too much of what the agent
     /// has emitted is not in the log.
     pub(crate) fn accepts_events(&self) -> bool {
-        let hold = self.hold.as_ref();
-        hold.is_some_and(|hold| hold.phase == Phase::Agent && !hold.queue.is_full())
+        let held = self.held.as_ref();
+        held.is_some_and(|held| held.phase == Phase::Agent && !held.queue.is_full())
     }
 
     /// Returns whether the driver may read what calls that are being executed show: not while too much of it is
     /// not in the log.
     pub(crate) fn accepts_progress(&self) -> bool {
-        self.hold.as_ref().is_none_or(|hold| !hold.queue.is_full())
+        self.held.as_ref().is_none_or(|held| !held.queue.is_full())
     }
 
     /// Handles an input. The reply to an effect for which the turn does not wait is ignored.
@@ -186,14 +186,14 @@ impl LogTurn {
                 }
             }
             Input::Settled(result) => {
-                if let Some(hold) = &mut self.hold {
+                if let Some(held) = &mut self.held {
                     // The result is appended before what waits, and is newer.
-                    hold.queue.remove_outputs_of(&result.result.tool_call_id);
+                    held.queue.remove_outputs_of(&result.result.tool_call_id);
                 }
-                self.mine.outbox.push(*result);
+                self.memory.outbox.push(*result);
             }
             Input::Redeemed(is_redeemed) => {
-                self.mine.redemption =
+                self.memory.redemption =
                     if is_redeemed { Redemption::Done } else { Redemption::Failed };
                 if !is_redeemed {
                     self.respond(Response::Failed);
@@ -204,7 +204,7 @@ impl LogTurn {
             Input::Agent(event) => self.handle_event(&event),
             Input::AgentEnded => self.end_call(None),
             Input::Accepted { is_incomplete, executing } => {
-                self.mine.redemption = Redemption::Executing;
+                self.memory.redemption = Redemption::Executing;
                 if is_incomplete {
                     // The client sends its answers again.
                     self.respond(Response::Failed);
@@ -212,12 +212,12 @@ impl LogTurn {
                 self.show_executing(&executing);
             }
             Input::Progress(event) => self.show_progress(&event),
-            Input::Changed => self.is_stale |= self.hold.is_some(),
+            Input::Changed => self.is_stale |= self.held.is_some(),
             Input::Tick => self.has_to_renew = true,
-            Input::Hurry => self.hold.iter_mut().for_each(|hold| hold.is_hurried = true),
+            Input::Hurry => self.held.iter_mut().for_each(|held| held.is_hurried = true),
             Input::HandOver => {
-                if let Some(hold) = &mut self.hold {
-                    hold.is_handed_over = true;
+                if let Some(held) = &mut self.held {
+                    held.is_handed_over = true;
                     self.actions.push_back(Action::StopAgent);
                 }
             }
@@ -234,15 +234,15 @@ impl LogTurn {
             (Effect::FindDecided(open), reply) => self.known(open, reply, false),
             (_, Reply::Revoked) => {
                 let view = self.view.as_ref();
-                let view = view.filter(|view| self.mine.epoch == Some(view.head.epoch));
-                self.mine.revoked = Some(view.map(|view| (view.head.epoch, view.head.control)));
+                let view = view.filter(|view| self.memory.epoch == Some(view.head.epoch));
+                self.memory.revoked = Some(view.map(|view| (view.head.epoch, view.head.control)));
             }
             (Effect::Delete { .. }, Reply::Deleted) => {
                 self.has_changed = true;
                 self.retry();
             }
             (_, Reply::Waited) => {
-                self.mine.waits += 1;
+                self.memory.waits += 1;
                 self.retry();
             }
             // It is loaded what has become of an append or a deletion.
@@ -255,9 +255,9 @@ impl LogTurn {
     fn retry(&mut self) {
         self.is_stale = true;
         // An append renews the lease, and had perhaps nothing else to write.
-        self.has_to_renew |= self.hold.is_some();
-        if self.hold.is_none() {
-            self.mine.attempts += 1;
+        self.has_to_renew |= self.held.is_some();
+        if self.held.is_none() {
+            self.memory.attempts += 1;
         }
     }
 
@@ -266,7 +266,7 @@ impl LogTurn {
             Reply::Calls(results) => (results, false),
             _ => (Vec::new(), true),
         };
-        self.mine.known = Some(KnownCalls { asked, are_closed, results, has_failed });
+        self.memory.known = Some(KnownCalls { asked, are_closed, results, has_failed });
     }
 
     fn loaded(&mut self, loaded: Option<Box<LoadedLog>>) {
@@ -275,11 +275,11 @@ impl LogTurn {
             self.view = None;
             return self.leave_or_hold(0);
         };
-        let TurnSettings { owner, chat_id, .. } = &self.mine.settings;
+        let TurnSettings { owner, chat_id, .. } = &self.memory.settings;
         match ChatState::of_loaded(chat_id, owner, &loaded) {
             Ok((state, stored)) => {
                 let last = state.last_end();
-                self.mine.has_begun |= last.is_some_and(|last| self.mine.is_own(&last.run));
+                self.memory.has_begun |= last.is_some_and(|last| self.memory.is_own(&last.run));
                 self.view = Some(View { state, head: loaded.head, stored });
             }
             Err(error) => return self.refuse_log(error),
@@ -311,17 +311,17 @@ impl LogTurn {
     /// The turn has read the newest state.
     fn has_read(&mut self) {
         let Some(view) = &self.view else { return };
-        self.mine.epoch.get_or_insert(view.head.epoch);
+        self.memory.epoch.get_or_insert(view.head.epoch);
         if self.is_stale {
             // The next page follows at once.
             return;
         }
         let live = || view.state.live().map(|live| live.run.clone());
-        self.mine.found_live.get_or_insert_with(live);
-        self.mine.lost_reads =
-            if view.head.is_lost { self.mine.lost_reads.saturating_add(1) } else { 0 };
-        if self.mine.known.as_ref().is_some_and(|known| !known.are_closed) {
-            self.mine.known = None;
+        self.memory.found_live.get_or_insert_with(live);
+        self.memory.lost_reads =
+            if view.head.is_lost { self.memory.lost_reads.saturating_add(1) } else { 0 };
+        if self.memory.known.as_ref().is_some_and(|known| !known.are_closed) {
+            self.memory.known = None;
         }
     }
 
@@ -336,11 +336,11 @@ impl LogTurn {
                 self.retry();
             }
             AppendResult::TooManyRuns => {
-                self.mine.refused_runs += 1;
+                self.memory.refused_runs += 1;
                 self.retry();
             }
             AppendResult::TooManyChats => {
-                let limit = self.mine.settings.limits.max_user_chats();
+                let limit = self.memory.settings.limits.max_user_chats();
                 let limit = crate::ChatLimitError::TooManyChats { limit };
                 self.respond(Response::Limit(limit));
                 self.is_over = true;
@@ -349,7 +349,7 @@ impl LogTurn {
                 self.conflicts = 0;
                 self.has_changed |= append.listed.is_some();
                 let mut entries = append.entries.iter().filter_map(Entry::other);
-                self.mine.has_begun |=
+                self.memory.has_begun |=
                     entries.any(|entry| matches!(entry, OtherEntry::Begin { .. }));
                 let Some(view) = &mut self.view else {
                     return match first {
@@ -358,7 +358,7 @@ impl LogTurn {
                     };
                 };
                 let is_next = first == view.state.length() && head.epoch == view.head.epoch;
-                let ended = view.state.live().filter(|live| !self.mine.is_own(&live.run));
+                let ended = view.state.live().filter(|live| !self.memory.is_own(&live.run));
                 let ended = ended.filter(|live| ends(&append.entries, &live.run));
                 let ended = ended.map(|live| live.run.clone());
                 view.head = head;
@@ -377,7 +377,7 @@ impl LogTurn {
 
     /// The log of the chat was created with these entries.
     fn created(&mut self, head: LogHead, entries: Arc<[Entry]>) {
-        let TurnSettings { owner, chat_id, .. } = &self.mine.settings;
+        let TurnSettings { owner, chat_id, .. } = &self.memory.settings;
         let state = ChatState::new(chat_id.clone(), owner.clone());
         self.view = Some(View { state, head, stored: None });
         self.apply(entries);
@@ -389,22 +389,22 @@ impl LogTurn {
         let first = self.view.as_ref().map_or(0, |view| view.state.length());
         for entry in &*entries {
             if let Some(OtherEntry::Begin { run, .. }) = entry.other() {
-                self.mine.has_begun |= self.mine.is_own(run);
+                self.memory.has_begun |= self.memory.is_own(run);
             }
             let Some(view) = &mut self.view else { return };
             let live = view.state.live();
             // A later run may have written the same frames.
-            let hold =
-                self.hold.as_mut().filter(|hold| live.is_some_and(|live| live.run == hold.run));
-            let is_own = hold.is_some_and(|hold| {
-                hold.bytes += entry.stored_len();
+            let held =
+                self.held.as_mut().filter(|held| live.is_some_and(|live| live.run == held.run));
+            let is_own = held.is_some_and(|held| {
+                held.bytes += entry.stored_len();
                 if let Some(OtherEntry::Result { received, .. }) = entry.other() {
                     // Another turn was first. What the call has shown would follow its result.
-                    hold.queue.remove_outputs_of(&received.result.tool_call_id);
+                    held.queue.remove_outputs_of(&received.result.tool_call_id);
                 }
-                let is_own = hold.queue.remove(entry);
+                let is_own = held.queue.remove(entry);
                 if is_own {
-                    hold.pace.stored();
+                    held.pace.stored();
                 }
                 is_own
             });
@@ -421,28 +421,28 @@ impl LogTurn {
             self.follow(entry);
         }
         let Some(view) = &mut self.view else { return };
-        if self.hold.as_ref().is_none_or(|hold| hold.phase != Phase::Agent) {
+        if self.held.as_ref().is_none_or(|held| held.phase != Phase::Agent) {
             view.state.return_message();
             let chat = view.state.chat();
             let accepts =
                 |received: &ReceivedResult| live_message::accepts_result(chat, &received.result);
-            self.mine.outbox.retain(accepts);
+            self.memory.outbox.retain(accepts);
         }
         let epoch = view.head.epoch;
-        let was_held = self.hold.is_some();
+        let was_held = self.held.is_some();
         if was_held {
             self.actions.push_back(Action::Show { epoch, first, entries: entries.clone() });
         }
         // A step and an end are decided again if another entry came first.
-        if let Some(hold) = &mut self.hold
-            && matches!(hold.phase, Phase::Stepping | Phase::Ending)
-            && !hold.queue.is_empty()
+        if let Some(held) = &mut self.held
+            && matches!(held.phase, Phase::Stepping | Phase::Ending)
+            && !held.queue.is_empty()
         {
-            hold.queue.remove_last();
-            hold.phase = Phase::Idle;
+            held.queue.remove_last();
+            held.phase = Phase::Idle;
         }
         self.leave_or_hold(first);
-        if !was_held && self.hold.is_some() {
+        if !was_held && self.held.is_some() {
             self.actions.push_back(Action::Show { epoch, first, entries });
         }
     }
@@ -452,14 +452,14 @@ impl LogTurn {
     fn follow(&mut self, entry: &Entry) {
         let Some(OtherEntry::End { run, .. }) = entry.other() else { return };
         // A run may end in the append that begins it.
-        if self.hold.is_some() || self.mine.is_own(run) {
+        if self.held.is_some() || self.memory.is_own(run) {
             self.put_snapshot();
         }
     }
 
     /// Stores the chat, unless the state has chunks that the log does not hold.
     fn put_snapshot(&mut self) {
-        if self.hold.as_ref().is_none_or(|hold| hold.queue.is_empty())
+        if self.held.as_ref().is_none_or(|held| held.queue.is_empty())
             && let Some(view) = &mut self.view
             && let Some(snapshot) = view.state.snapshot()
         {
@@ -479,21 +479,21 @@ impl LogTurn {
         let head = self.view.as_ref().map(|view| &view.head);
         let head = head.map(|head| (head.epoch, head.is_lost));
         let live = self.view.as_ref().and_then(|view| view.state.live());
-        let own = live.filter(|live| self.mine.is_own(&live.run));
+        let own = live.filter(|live| self.memory.is_own(&live.run));
         let own = own.map(|live| (live.run.clone(), live.message_id.clone()));
-        if let Some(hold) =
-            self.hold.take_if(|hold| Some(&hold.run) != own.as_ref().map(|own| &own.0))
+        if let Some(held) =
+            self.held.take_if(|held| Some(&held.run) != own.as_ref().map(|own| &own.0))
         {
             self.actions.extend([Action::StopAgent, Action::LeaveRun]);
-            self.mine.attempts += 1;
+            self.memory.attempts += 1;
             self.start(Effect::RevokeUnshown);
-            if !hold.queue.is_empty() {
+            if !held.queue.is_empty() {
                 // The state holds chunks that the log does not.
                 (self.view, self.is_stale) = (None, true);
             }
         }
-        if let (None, Some((run, message_id)), Some((epoch, is_lost))) = (&self.hold, own, head) {
-            self.mine.has_begun = true;
+        if let (None, Some((run, message_id)), Some((epoch, is_lost))) = (&self.held, own, head) {
+            self.memory.has_begun = true;
             self.has_to_renew |= is_lost;
             self.actions.push_back(Action::HoldRun { epoch, position: shown_from });
             // Who answers calls of a lost run may resume it.
@@ -501,11 +501,11 @@ impl LogTurn {
             let resumes = last.is_some_and(|last| last.end == RunEnd::ResumedBy(run.clone()));
             let has_to_call = resumes || !matches!(self.goal, Goal::Answer { .. });
             // A run that answers no calls begins with its first step.
-            let can_call = self.mine.redemption == Redemption::None
+            let can_call = self.memory.redemption == Redemption::None
                 && self.view.as_ref().is_some_and(|view| view.state.can_call());
             let phase = if can_call { Phase::Stepping } else { Phase::Redeeming };
-            let pace = Pace::new(self.mine.settings.append_interval);
-            self.hold = Some(Hold { has_to_call, ..Hold::new(run, message_id, phase, pace) });
+            let pace = Pace::new(self.memory.settings.append_interval);
+            self.held = Some(HeldRun { has_to_call, ..HeldRun::new(run, message_id, phase, pace) });
         }
     }
 
@@ -534,8 +534,8 @@ impl LogTurn {
         if entries.iter().all(|entry| entry.kind() != EntryKind::Control) {
             return None;
         }
-        let TurnSettings { owner, chat_id, .. } = &self.mine.settings;
-        let queue = self.hold.as_ref().map(|hold| &hold.queue);
+        let TurnSettings { owner, chat_id, .. } = &self.memory.settings;
+        let queue = self.held.as_ref().map(|held| &held.queue);
         let next = match &self.view {
             Some(view) => state_after(&view.state, queue, entries),
             None => state_after(&ChatState::new(chat_id.clone(), owner.clone()), queue, entries),
@@ -573,7 +573,7 @@ impl LogTurn {
                     }
                     None => Effect::Load { has_frames: false },
                 });
-            } else if self.hold.is_some() {
+            } else if self.held.is_some() {
                 if !self.advance() {
                     return;
                 }
@@ -587,10 +587,10 @@ impl LogTurn {
     fn follow_decision(&mut self) -> bool {
         let chat = || {
             let chat = self.view.as_ref().map(|view| view.state.chat().clone());
-            let TurnSettings { chat_id, owner, .. } = &self.mine.settings;
+            let TurnSettings { chat_id, owner, .. } = &self.memory.settings;
             Box::new(chat.unwrap_or_else(|| Chat::new(chat_id.clone(), owner.clone())))
         };
-        match decide(self.view.as_ref(), &self.goal, &self.mine) {
+        match decide(self.view.as_ref(), &self.goal, &self.memory) {
             Decision::LoadWhole => self.wait_for(Effect::Load { has_frames: true }),
             Decision::CloseCalls { open, removed, plan } => {
                 let chat = chat();
@@ -602,7 +602,7 @@ impl LogTurn {
             Decision::AwaitResults => return false,
             Decision::WaitForEntry => self.wait_for(Effect::ShortPause),
             Decision::WaitForHolder => self.wait_for(Effect::Pause),
-            Decision::RevokePending => self.wait_for(Effect::RevokePending(self.mine.epoch)),
+            Decision::RevokePending => self.wait_for(Effect::RevokePending(self.memory.epoch)),
             Decision::Delete { epoch, control } => self.wait_for(Effect::Delete { epoch, control }),
             Decision::Done(response) => {
                 self.respond(response);
@@ -616,7 +616,7 @@ impl LogTurn {
         let (Goal::Answer { plan, .. }, Some(view)) = (&self.goal, &self.view) else { return };
         let plan = plan.clone();
         let chat = Box::new(view.state.chat().clone());
-        self.mine.redemption = Redemption::Storing;
+        self.memory.redemption = Redemption::Storing;
         self.start(Effect::Redeem { plan, chat });
     }
 }

@@ -105,7 +105,7 @@ fn lists() -> Vec<Case> {
             let question = Append { listed: Some(("", true)), ..log.at(1, &[control("call")]) };
             wakes("a question", append(question)).await?;
             wakes("an end", append(log.at(2, &[control("end")]).ending())).await?;
-            let rename = async { Ok(log.store.rename(&log.key, "Mine").await.map(drop)?) };
+            let rename = async { Ok(log.store.rename(&log.key, "Memory").await.map(drop)?) };
             wakes("a title", Box::pin(rename)).await?;
             wakes("a deletion", Box::pin(async { log.delete(3).await.map(drop) })).await?;
             let again = log.create(&[control("created")]);
@@ -154,21 +154,21 @@ fn titles() -> Vec<Case> {
         }),
         Case::new("a renamed chat keeps its title", |store: Store| async move {
             let log = Log::created(store).await?;
-            expect_equal("whether", log.store.rename(&log.key, "Mine").await?, true)?;
+            expect_equal("whether", log.store.rename(&log.key, "Memory").await?, true)?;
             log.appended(Append { listed: Some(("Theirs", false)), ..log.at(1, &[control("b")]) })
                 .await?;
-            expect_equal("the title", &*log.list(None).await?[0].title, "Mine")
+            expect_equal("the title", &*log.list(None).await?[0].title, "Memory")
         }),
         Case::new("a new title changes neither the order nor the log", |store: Store| async move {
             let chats = chats(store, &["a", "b"]).await?;
             let before = chats[0].loaded().await?;
-            chats[0].store.rename(&chats[0].key, "Mine").await?;
+            chats[0].store.rename(&chats[0].key, "Memory").await?;
             chats[0].expect_listed(None, &["b", "a"]).await?;
             expect_equal("the log", chats[0].loaded().await?, before)
         }),
         Case::new("a chat that does not exist is not renamed", |store: Store| async move {
             let log = Log::none(store);
-            expect_equal("whether", log.store.rename(&log.key, "Mine").await?, false)
+            expect_equal("whether", log.store.rename(&log.key, "Memory").await?, false)
         }),
         Case::new("titles are searched", |store: Store| async move {
             let chats = chats(store, &["a", "b", "c"]).await?;

@@ -76,7 +76,7 @@ struct Totals {
 }
 
 /// What is counted of a log, and where lists have it.
-struct Counted {
+struct Summary {
     bytes: usize,
     ended_bytes: usize,
     updated_at: UnixMillis,
@@ -84,9 +84,9 @@ struct Counted {
     idle: Option<(bool, UnixMillis)>,
 }
 
-impl Counted {
+impl Summary {
     fn of(log: &Log) -> Self {
-        Counted {
+        Summary {
             bytes: log.bytes,
             ended_bytes: log.ended.iter().map(|(_, bytes)| bytes).sum(),
             updated_at: log.updated_at,
@@ -102,8 +102,8 @@ impl Totals {
         &mut self,
         user: &mut UserLogs,
         key: &LogKey,
-        before: Option<Counted>,
-        after: Option<Counted>,
+        before: Option<Summary>,
+        after: Option<Summary>,
     ) {
         let chat = || key.chat.clone();
         if let Some(before) = &before {
@@ -116,23 +116,23 @@ impl Totals {
             self.bytes += after.bytes;
             self.ended_bytes += after.ended_bytes;
         }
-        let time = |log: &Option<Counted>| log.as_ref().map(|log| log.updated_at);
+        let time = |log: &Option<Summary>| log.as_ref().map(|log| log.updated_at);
         if time(&before) != time(&after) {
             time(&before).map(|old| user.by_time.remove(&(old, chat())));
             user.by_time.extend(time(&after).map(|new| (new, chat())));
         }
-        let idle = |log: &Option<Counted>| log.as_ref().and_then(|log| log.idle);
+        let idle = |log: &Option<Summary>| log.as_ref().and_then(|log| log.idle);
         if idle(&before) != idle(&after) {
             idle(&before).map(|(questions, old)| user.idle.remove(&(questions, old, chat())));
             user.idle.extend(idle(&after).map(|(questions, new)| (questions, new, chat())));
         }
-        let is_live = |log: &Option<Counted>| log.as_ref().is_some_and(|log| log.idle.is_none());
+        let is_live = |log: &Option<Summary>| log.as_ref().is_some_and(|log| log.idle.is_none());
         match (is_live(&before), is_live(&after)) {
             (false, true) => drop(self.live.insert(key.clone())),
             (true, false) => drop(self.live.remove(key)),
             _ => {}
         }
-        let expiry = |log: &Option<Counted>| log.as_ref().and_then(|log| log.expires_at);
+        let expiry = |log: &Option<Summary>| log.as_ref().and_then(|log| log.expires_at);
         if expiry(&before) != expiry(&after) {
             expiry(&before).map(|old| self.by_expiry.remove(&(old, key.clone())));
             self.by_expiry.extend(expiry(&after).map(|new| (new, key.clone())));
@@ -152,10 +152,10 @@ impl Logs {
     }
 
     pub(super) fn insert(&mut self, key: &LogKey, log: Log) {
-        let counted = Counted::of(&log);
+        let summary = Summary::of(&log);
         let user = self.users.entry(key.owner.clone()).or_default();
         user.logs.insert(key.chat.clone(), Box::new(log));
-        self.totals.count(user, key, None, Some(counted));
+        self.totals.count(user, key, None, Some(summary));
     }
 
     /// Changes a log, and what is counted of it.
@@ -166,9 +166,9 @@ impl Logs {
     ) -> Option<T> {
         let user = self.users.get_mut(&key.owner)?;
         let log = user.logs.get_mut(&key.chat)?;
-        let before = Counted::of(log);
+        let before = Summary::of(log);
         let result = change(log);
-        let after = Counted::of(log);
+        let after = Summary::of(log);
         self.totals.count(user, key, Some(before), Some(after));
         Some(result)
     }
@@ -176,7 +176,7 @@ impl Logs {
     pub(super) fn remove(&mut self, key: &LogKey) -> Option<Log> {
         let user = self.users.get_mut(&key.owner)?;
         let log = user.logs.remove(&key.chat)?;
-        self.totals.count(user, key, Some(Counted::of(&log)), None);
+        self.totals.count(user, key, Some(Summary::of(&log)), None);
         if user.logs.is_empty() {
             self.users.remove(&key.owner);
         }
@@ -275,8 +275,8 @@ impl Logs {
     ) -> bool {
         let Some(user) = self.users.get_mut(owner) else { return limits.runs > 0 };
         let live = user.logs.values_mut().filter_map(|log| log.live.as_mut());
-        let counted = live.filter(|live| now < live.lease_end && !live.has_to_end);
-        let mut live: Vec<_> = counted.collect();
+        let summary = live.filter(|live| now < live.lease_end && !live.has_to_end);
+        let mut live: Vec<_> = summary.collect();
         if live.len() < limits.runs {
             return true;
         }

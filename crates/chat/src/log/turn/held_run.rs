@@ -1,4 +1,4 @@
-//! [`Hold`]: the run of which a turn is the holder.
+//! [`HeldRun`]: the run of which a turn is the holder.
 
 use super::super::decision::Response;
 use super::super::entry::RunEnd;
@@ -12,7 +12,7 @@ use ui_message_stream::id::{MessageId, RunId};
 
 /// The run of which the turn is the holder.
 #[derive(Debug)]
-pub(super) struct Hold {
+pub(super) struct HeldRun {
     pub(super) run: RunId,
     pub(super) message_id: MessageId,
     pub(super) phase: Phase,
@@ -50,10 +50,10 @@ pub(super) enum Phase {
     Ending,
 }
 
-impl Hold {
-    /// Creates the hold of a run that begins with this phase.
+impl HeldRun {
+    /// Creates a held run that begins with this phase.
     pub(super) fn new(run: RunId, message_id: MessageId, phase: Phase, pace: Pace) -> Self {
-        Hold {
+        HeldRun {
             run,
             message_id,
             phase,
