@@ -90,15 +90,14 @@ impl Hints {
     pub(crate) fn receive(&self, channel: &str, message: &[u8]) {
         let mut logs = self.lock();
         let Some(hint) = logs.by_channel.get_mut(channel) else { return };
-        match Appended::read(message) {
-            Some(Appended { length, epoch, entries }) => {
-                match epoch {
-                    Some(epoch) => {
-                        hint.newest.push(epoch, length - entries.len() as u64, entries);
-                    }
-                    // If Redis has lost entries, there may be others at their positions now.
-                    None => hint.newest = Newest::default(),
-                }
+        match Message::read(message) {
+            Some(Message::Entries { epoch, length, entries }) => {
+                hint.newest.push(epoch, length - entries.len() as u64, entries);
+                hint.add(length);
+            }
+            Some(Message::Length(length)) => {
+                // If Redis has lost entries, there may be others at their positions now.
+                hint.newest = Newest::default();
                 hint.add(length);
             }
             // A log was created or deleted: what was known is of another one.
@@ -212,18 +211,16 @@ impl Newest {
     }
 }
 
-/// What the message of an append says.
-///
-/// It is the length of the log after the append. If the entries are short, the epoch, the length of each entry and
-/// a line feed follow, and the entries as they are stored.
-struct Appended {
-    length: u64,
-    /// `None` if the message has no entries.
-    epoch: Option<Epoch>,
-    entries: Vec<StoredEntry>,
+/// The message of an append.
+enum Message {
+    /// The number of entries after the append.
+    Length(u64),
+    /// The same with the entries that were appended, which are short. Behind the length stand the epoch, the length
+    /// of each entry and a line feed, and then the entries as they are stored.
+    Entries { epoch: Epoch, length: u64, entries: Vec<StoredEntry> },
 }
 
-impl Appended {
+impl Message {
     /// Returns `None` if the message is another one.
     fn read(message: &[u8]) -> Option<Self> {
         let end = message.iter().position(|byte| *byte == b'\n').unwrap_or(message.len());
@@ -231,13 +228,9 @@ impl Appended {
         let mut numbers = std::str::from_utf8(numbers).ok()?.split(' ').map(str::parse);
         let length = numbers.next()?.ok()?;
         let Some(stored) = stored.get(1..) else {
-            return numbers.next().is_none().then_some(Appended {
-                length,
-                epoch: None,
-                entries: Vec::new(),
-            });
+            return numbers.next().is_none().then_some(Message::Length(length));
         };
-        let epoch = numbers.next()?.ok()?;
+        let epoch = Epoch(numbers.next()?.ok()?);
         let mut stored = Bytes::copy_from_slice(stored);
         let mut entries = Vec::new();
         for len in numbers {
@@ -245,7 +238,7 @@ impl Appended {
             entries.push(entry_of(stored.split_to(len))?);
         }
         let is_whole = stored.is_empty() && entries.len() as u64 <= length;
-        is_whole.then_some(Appended { length, epoch: Some(Epoch(epoch)), entries })
+        is_whole.then_some(Message::Entries { epoch, length, entries })
     }
 }
 
