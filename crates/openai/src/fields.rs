@@ -1,6 +1,6 @@
 //! [`Fields`]: the fields of a provider's JSON object. What is not understood is left out.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
@@ -13,12 +13,18 @@ use ui_message_stream::json::{Object, SplitText, with_replaced_halves};
 
 /// What was not understood of a response, and was left out. The first of each place is logged, of at most 8 places.
 #[derive(Debug, Default)]
-pub(super) struct LeftOut(RefCell<BTreeMap<String, String>>);
+pub(super) struct LeftOut {
+    known: RefCell<BTreeMap<String, String>>,
+    may_lack_input: Cell<bool>,
+}
 
 impl LeftOut {
     /// Notes that what is at this place was left out. Each place is logged once. After 8 places nothing is noted.
     pub(super) fn note(&self, place: &str, why: impl Display) {
-        let mut known = self.0.borrow_mut();
+        if PLACES_OF_INPUT.contains(&place) {
+            self.may_lack_input.set(true);
+        }
+        let mut known = self.known.borrow_mut();
         if known.contains_key(place) || known.len() == MAX_PLACES {
             return;
         }
@@ -32,9 +38,34 @@ impl LeftOut {
 
     /// Returns the place and the reason of one of the parts: the first one in the order of the alphabet.
     pub(super) fn any(&self) -> Option<String> {
-        self.0.borrow().values().next().cloned()
+        self.known.borrow().values().next().cloned()
+    }
+
+    /// Whether a piece of the input of a call may have been left out.
+    pub(super) fn may_lack_input(&self) -> bool {
+        self.may_lack_input.get()
     }
 }
+
+/// The place of data that was meant as an event.
+pub(super) const BROKEN_EVENT: &str = "an event";
+
+/// Where a piece of the input of a call is, or the name of the call that it belongs to.
+const PLACES_OF_INPUT: [&str; 11] = [
+    BROKEN_EVENT,
+    // Chat Completions.
+    "`event.choices`",
+    "`choices.delta`",
+    "`choices.message`",
+    "`delta.tool_calls`",
+    "`message.tool_calls`",
+    "`tool_calls.function`",
+    "`function.arguments`",
+    // Responses.
+    "`event.delta`",
+    "`event.item_id`",
+    "`event.output_index`",
+];
 
 /// How many places are logged.
 const MAX_PLACES: usize = 8;
@@ -83,6 +114,14 @@ impl<'v> Fields<'v> {
         self.read(field, "a string", is_string).filter(|raw| raw.get() != r#""""#)
     }
 
+    /// Returns the delta of an event that has nothing else.
+    pub(super) fn delta(&self) -> Option<&'v RawValue> {
+        if self.raw("delta").is_none() {
+            self.leave_out("delta", "it is missing");
+        }
+        self.string("delta")
+    }
+
     /// Returns a text that is not empty.
     pub(super) fn text(&self, field: &str) -> Option<String> {
         text(self.string(field)?)
@@ -127,6 +166,11 @@ impl<'v> Fields<'v> {
 
     pub(super) fn leave_out(&self, field: &str, why: &str) {
         self.left_out.note(&format!("`{}.{field}`", self.name), why);
+    }
+
+    /// Whether a piece of the input of a call may have been left out of the response so far.
+    pub(super) fn may_lack_input(&self) -> bool {
+        self.left_out.may_lack_input()
     }
 
     fn inner(&self, name: &'static str, raw: &'v RawValue) -> Option<Self> {

@@ -10,7 +10,7 @@ use reqwest::Body;
 
 use crate::endpoint::Endpoint;
 use crate::error::ProviderError;
-use crate::fields::{Fields, LeftOut};
+use crate::fields::{BROKEN_EVENT, Fields, LeftOut};
 use crate::request_forms::RequestForms;
 use ui_message_stream::BoxError;
 use ui_message_stream::event::AgentEvent;
@@ -157,7 +157,9 @@ fn read_event(
         _ if event.data.trim().is_empty() => return Ok(false),
         Err(error) => error,
     };
-    left_out.note("data", format_args!("{why}, in line {} of the stream", event.line));
+    let is_broken = event.data.trim_start().starts_with('{');
+    let place = if is_broken { BROKEN_EVENT } else { "data" };
+    left_out.note(place, format_args!("{why}, in line {} of the stream", event.line));
     Ok(false)
 }
 

@@ -9,12 +9,13 @@
 //! - A fragment with an index that no call has, and with neither an id nor a name, belongs to the
 //!   last call if the arguments of that call are incomplete: some servers number the fragments.
 //!
+//! A fragment that no rule reads is left out, and then no call of the response runs: its input may lack a piece.
+//!
 //! State that some servers need back with a call is stored in its provider metadata.
 
 use std::collections::VecDeque;
 
 use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
 
 use super::fresh_id;
 use super::provider_state::{self, ReasoningState};
@@ -23,33 +24,6 @@ use crate::response_items::Item;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::json::SplitText;
 use ui_message_stream::model::ModelEvent;
-
-/// A fragment of a tool call.
-#[derive(Debug)]
-pub(super) struct CallFragment<'f> {
-    index: Option<u64>,
-    id: Option<String>,
-    name: Option<String>,
-    /// A string, which may begin or end with half a character. From some servers the arguments as a JSON value.
-    arguments: Option<&'f RawValue>,
-    extra_content: Option<Item>,
-}
-
-impl<'f> CallFragment<'f> {
-    pub(super) fn new(fragment: &Fields<'f>) -> Self {
-        let function = fragment.object("function");
-        let function = function.as_ref();
-        CallFragment {
-            index: fragment.number("index"),
-            id: fragment.text("id"),
-            name: function.and_then(|function| function.text("name")),
-            arguments: function
-                .and_then(|function| function.raw("arguments"))
-                .filter(|arguments| arguments.get() != r#""""#),
-            extra_content: fragment.object("extra_content").map(|extra| extra.to_item()),
-        }
-    }
-}
 
 /// The tool calls of a response.
 #[derive(Debug, Default)]
@@ -66,6 +40,8 @@ struct Call {
     arguments: String,
     /// Reads the fragments of the arguments.
     fragments: SplitText,
+    /// Whether the arguments came as one JSON value.
+    has_value: bool,
     /// State that the server needs back with the call.
     extra_content: Option<Item>,
     /// The number of bytes of the arguments that were emitted. `None` before the start of the call
@@ -74,8 +50,19 @@ struct Call {
 }
 
 impl Calls {
-    pub(super) fn push(&mut self, fragment: CallFragment<'_>, events: &mut VecDeque<ModelEvent>) {
-        let CallFragment { index, id, name, arguments, extra_content } = fragment;
+    /// Reads a fragment of a call.
+    pub(super) fn push(&mut self, fragment: &Fields<'_>, events: &mut VecDeque<ModelEvent>) {
+        let function = fragment.object("function");
+        let (index, id) = (fragment.number("index"), fragment.text("id"));
+        let name = function.as_ref().and_then(|function| function.text("name"));
+        // A string, which may begin or end with half a character. From some servers the arguments as a JSON value.
+        let arguments = function.as_ref().and_then(|function| function.raw("arguments"));
+        let arguments = arguments.filter(|arguments| arguments.get() != r#""""#);
+        let is_of_unknown_index = index.is_none() && fragment.raw("index").is_some();
+        if is_of_unknown_index && id.is_none() && self.0.len() > 1 {
+            fragment.leave_out("function", "the call that it belongs to is not known");
+            return;
+        }
         let place = self.position(index, id.as_deref(), name.as_deref(), arguments.is_some());
         let place = place.unwrap_or_else(|| self.begin(index, id));
         let Some(call) = self.0.get_mut(place) else { return };
@@ -83,9 +70,17 @@ impl Calls {
             call.name = name;
         }
         if let Some(json) = arguments {
-            let text = call.fragments.push(json);
-            call.arguments.push_str(text.as_deref().unwrap_or(json.get()));
+            let is_value = !json.get().starts_with('"');
+            if call.has_value || is_value && !call.arguments.is_empty() {
+                let function = function.as_ref().unwrap_or(fragment);
+                function.leave_out("arguments", "a JSON value stands beside other pieces");
+            } else {
+                call.has_value = is_value;
+                let text = call.fragments.push(json);
+                call.arguments.push_str(text.as_deref().unwrap_or(json.get()));
+            }
         }
+        let extra_content = fragment.object("extra_content").map(|extra| extra.to_item());
         call.extra_content = extra_content.or(call.extra_content.take());
         call.emit_input(events);
     }
@@ -179,6 +174,7 @@ impl Calls {
             name: String::new(),
             arguments: String::new(),
             fragments: SplitText::default(),
+            has_value: false,
             extra_content: None,
             emitted_bytes: None,
         });
@@ -235,8 +231,8 @@ mod tests {
         let (mut calls, mut events) = (Calls::default(), VecDeque::new());
         for fragment in fragments {
             let left_out = LeftOut::default();
-            let fragment = Fields::parse(fragment, "call", &left_out).unwrap();
-            calls.push(CallFragment::new(&fragment), &mut events);
+            let fragment = Fields::parse(fragment, "tool_calls", &left_out).unwrap();
+            calls.push(&fragment, &mut events);
         }
         calls.end("mark", &mut ReasoningState::default(), &mut events);
         let deltas_for = |wanted: &str| {

@@ -5,7 +5,7 @@ use std::collections::{HashSet, VecDeque};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::calls::{CallFragment, Calls};
+use super::calls::Calls;
 use super::fresh_id;
 use super::provider_state::ReasoningState;
 use crate::deltas::{Deltas, Target};
@@ -85,6 +85,14 @@ impl ReadEvent for ChunkReader {
         if reason == FinishReason::ToolCalls && !self.has_call {
             left_out.note("`choices.finish_reason`", "it names calls, and the response has none");
         }
+        let reason = match reason {
+            FinishReason::Stop | FinishReason::ToolCalls
+                if self.has_call && left_out.may_lack_input() =>
+            {
+                FinishReason::Other
+            }
+            reason => reason,
+        };
         events.extend(self.usage.take().map(ModelEvent::Usage));
         events.push_back(ModelEvent::Finished(reason));
         Ok(())
@@ -175,7 +183,7 @@ impl ChunkReader {
         if !fragments.is_empty() && self.takes("tool_calls", is_delta) {
             self.deltas.end(|_| true, events);
             for fragment in fragments {
-                self.calls.push(CallFragment::new(&fragment), events);
+                self.calls.push(&fragment, events);
             }
         }
         for annotation in delta.objects("annotations") {

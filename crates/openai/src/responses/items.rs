@@ -120,8 +120,8 @@ impl Items {
         }
     }
 
-    /// Merges the output of the whole response into what was streamed. Returns the items that did not end and those that
-    /// were not streamed, each with what the output has of it. The other open items remain.
+    /// Merges the output of the whole response into what was streamed. Returns the items that did not end, those that
+    /// were not streamed, and all reasoning, each with what the output has of it. The other open items remain.
     ///
     /// Some servers give all items other ids here. An item without a known id is then the next one of its type that is not
     /// in the output by its id. It is a new item only if no item of its type is left: a call never runs twice.
@@ -157,7 +157,7 @@ impl Items {
                     None => self.new_item(identity),
                 },
             };
-            (!item.is_ended).then_some((item, fields))
+            (!item.is_ended || item.kind() == "reasoning").then_some((item, fields))
         });
         let merged = merged.collect();
         self.open.extend(streamed.into_iter().filter(|item| !item.is_ended));
@@ -194,6 +194,10 @@ impl Item {
     /// Returns the first id of the item, or the empty string.
     pub(super) fn id(&self) -> &str {
         self.known_by.ids.first().map_or("", String::as_str)
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        self.is_ended
     }
 
     pub(super) fn is_function_call(&self) -> bool {

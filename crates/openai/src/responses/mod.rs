@@ -170,7 +170,10 @@ impl Responses {
 
     /// Returns a reader of the response to these messages.
     pub(crate) fn reader(&self, messages: &[ModelMessage]) -> impl ReadEvent + use<> {
-        EventReader::new(request::approved_calls(messages), self.is_stored, self.fingerprints())
+        let (approved, is_stored) = (request::approved_calls(messages), self.is_stored);
+        // Stored reasoning needs no other state than its id.
+        let awaits_state = self.has_reasoning() && !is_stored;
+        EventReader::new(approved, is_stored, awaits_state, self.fingerprints())
     }
 
     /// Returns the body of a form of a request: the whole one, or one of `FORMS`.

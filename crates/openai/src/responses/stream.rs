@@ -32,13 +32,17 @@ pub(super) struct EventReader {
     fingerprints: Fingerprints,
     /// The delayed events of the last complete item, if the provider stores the response.
     last: Option<LastItem>,
+    /// Whether the request asks for encrypted reasoning.
+    awaits_state: bool,
+    /// The ends of reasoning without it: some servers, as Azure, send it only with the whole response.
+    held: Vec<(PartId, ProviderState)>,
     deltas: Deltas,
     items: Items,
     /// Whether the response has calls or approval requests that must be answered before the model
     /// continues.
     has_open_calls: bool,
-    /// Whether a call of the response was cut off.
-    has_cut_call: bool,
+    /// Why no call of the response runs: one was cut off, or its input may lack a piece.
+    cut: Option<FinishReason>,
     is_ended: bool,
 }
 
@@ -46,16 +50,19 @@ impl EventReader {
     pub(super) fn new(
         approved: HashMap<String, ToolCallId>,
         is_stored: bool,
+        awaits_state: bool,
         fingerprints: Fingerprints,
     ) -> Self {
         EventReader {
             approved,
             fingerprints,
             last: is_stored.then(LastItem::default),
+            awaits_state,
+            held: Vec::new(),
             deltas: Deltas::default(),
             items: Items::default(),
             has_open_calls: false,
-            has_cut_call: false,
+            cut: None,
             is_ended: false,
         }
     }
@@ -97,6 +104,7 @@ impl ReadEvent for EventReader {
             last.release(events);
         }
         self.deltas.end(|_| true, events);
+        self.release_held(events);
         if self.is_ended { Ok(()) } else { Err(ProviderError::truncated()) }
     }
 }
@@ -123,7 +131,7 @@ impl EventReader {
                 self.end_item(item, &fields, events);
             }
             "response.output_text.delta" | "response.refusal.delta" => {
-                let Some(delta) = event.string("delta") else { return Ok(()) };
+                let Some(delta) = event.delta() else { return Ok(()) };
                 let item = self.items.of(Identity::of_event("message", event));
                 let id = item.part_id();
                 item.parts.insert(id.clone());
@@ -137,7 +145,7 @@ impl EventReader {
                 }
             }
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
-                let Some(delta) = event.string("delta") else { return Ok(()) };
+                let Some(delta) = event.delta() else { return Ok(()) };
                 let number =
                     event.number("summary_index").or_else(|| event.number("content_index"));
                 let item = self.items.of(Identity::of_event("reasoning", event));
@@ -146,7 +154,7 @@ impl EventReader {
                 self.deltas.push(Target::Reasoning(Some(id)), delta, events);
             }
             "response.function_call_arguments.delta" | "response.mcp_call_arguments.delta" => {
-                let Some(delta) = event.string("delta") else { return Ok(()) };
+                let Some(delta) = event.delta() else { return Ok(()) };
                 let kind = if kind.contains("mcp") { "mcp_call" } else { "function_call" };
                 let item = self.items.of(Identity::of_event(kind, event));
                 if let Some(call) = &item.call {
@@ -204,13 +212,22 @@ impl EventReader {
     /// arguments of a call.
     fn end_rest(&mut self, response: &Fields<'_>, events: Events<'_>) {
         for (mut item, fields) in self.items.merge(&response.objects("output")) {
+            if item.is_ended() {
+                let (part, state) = (last_part(&item), self.reasoning_state(&item, fields));
+                if let Some((_, held)) = self.held.iter_mut().find(|(held, _)| *held == part) {
+                    *held = state;
+                }
+                continue;
+            }
             self.begin(&mut item, fields, events);
             self.end_item(item, fields, events);
         }
+        self.release_held(events);
         for item in self.items.rest() {
             match item.call {
                 Some(call) if item.has_all_arguments => {
                     self.has_open_calls = true;
+                    self.check_input(response);
                     events.push_back(ModelEvent::ToolCall(Box::new(call), item.arguments));
                 }
                 _ if item.is_function_call() => {
@@ -232,7 +249,9 @@ impl EventReader {
             "reasoning" => self.end_reasoning(&mut it, item, events),
             "function_call" => {
                 self.has_open_calls = true;
-                self.has_cut_call |= item.text("status").as_deref() == Some("incomplete");
+                if item.text("status").as_deref() == Some("incomplete") {
+                    self.cut = Some(FinishReason::Length);
+                }
                 let mut call = function_call(item);
                 if let Some(begun) = it.call.take() {
                     // Some servers give the call another id here.
@@ -242,7 +261,10 @@ impl EventReader {
                     }
                 }
                 let arguments = item.json_text("arguments").filter(|text| !text.is_empty());
-                let arguments = arguments.unwrap_or(std::mem::take(&mut it.arguments));
+                let arguments = arguments.unwrap_or_else(|| {
+                    self.check_input(item);
+                    std::mem::take(&mut it.arguments)
+                });
                 events.push_back(ModelEvent::ToolCall(Box::new(call), arguments));
             }
             "tool_search_call" if item.text("execution").as_deref() == Some("client") => {
@@ -275,6 +297,13 @@ impl EventReader {
             }
         }
         self.items.add_ended(it);
+    }
+
+    /// Checks an input that only other events than the item have.
+    fn check_input(&mut self, fields: &Fields<'_>) {
+        if fields.may_lack_input() {
+            self.cut.get_or_insert(FinishReason::Other);
+        }
     }
 
     fn end_text(&mut self, it: &mut Item, item: &Fields<'_>, events: Events<'_>) {
@@ -325,17 +354,33 @@ impl EventReader {
         let id = reasoning_part(it, it.summary, &mut self.deltas, events);
         let target = Target::Reasoning(Some(id.clone()));
         self.deltas.end(|other| *other == target, events);
+        let state = self.reasoning_state(it, item);
+        if self.awaits_state && state.reasoning_encrypted_content.is_none() {
+            self.held.push((id, state));
+            return;
+        }
+        let provider_metadata = state.metadata();
+        emit(events, AgentEvent::ReasoningEnd { id: Some(id), provider_metadata });
+    }
+
+    fn reasoning_state(&self, it: &Item, item: &Fields<'_>) -> ProviderState {
         let encrypted = item.text("encrypted_content");
         let made_by = encrypted.is_some().then_some(&self.fingerprints);
-        let state = ProviderState {
+        ProviderState {
             item_id: Some(it.id().to_owned()),
             made_by: made_by.map(|it| it.endpoint.clone()),
             made_by_model: made_by.map(|it| it.model.clone()),
             reasoning_encrypted_content: encrypted,
             ..ProviderState::default()
-        };
-        let provider_metadata = state.metadata();
-        emit(events, AgentEvent::ReasoningEnd { id: Some(id), provider_metadata });
+        }
+    }
+
+    /// Emits the ends of reasoning that were held back.
+    fn release_held(&mut self, events: Events<'_>) {
+        for (id, state) in self.held.drain(..) {
+            let (id, provider_metadata) = (Some(id), state.metadata());
+            emit(events, AgentEvent::ReasoningEnd { id, provider_metadata });
+        }
     }
 
     fn end_mcp_call(&mut self, id: &str, item: &Fields<'_>, events: Events<'_>) {
@@ -385,7 +430,6 @@ impl EventReader {
             && details.is_none()
             && response.text("status").is_none_or(|status| status == "completed");
         let reason = match why.as_deref() {
-            _ if self.has_cut_call => FinishReason::Length,
             _ if is_whole && self.has_open_calls => FinishReason::ToolCalls,
             _ if is_whole => FinishReason::Stop,
             Some("max_output_tokens") => FinishReason::Length,
@@ -393,15 +437,14 @@ impl EventReader {
             _ => FinishReason::Other,
         };
         self.is_ended = true;
-        events.push_back(ModelEvent::Finished(reason));
+        events.push_back(ModelEvent::Finished(self.cut.unwrap_or(reason)));
     }
 }
 
 /// Returns the part of a reasoning summary. Starts the part if necessary, and ends the previous
 /// one.
 fn reasoning_part(item: &mut Item, number: u64, deltas: &mut Deltas, events: Events<'_>) -> PartId {
-    let part = |number: u64| PartId::from(format!("{}:{number}", item.part_id()));
-    let (id, previous) = (part(number), part(item.summary));
+    let (id, previous) = (part_of(item, number), last_part(item));
     if item.parts.insert(id.clone()) {
         if number > item.summary {
             let state =
@@ -415,6 +458,15 @@ fn reasoning_part(item: &mut Item, number: u64, deltas: &mut Deltas, events: Eve
         emit(events, AgentEvent::ReasoningStart { id: id.clone() });
     }
     id
+}
+
+/// Returns the id of the last part of reasoning so far.
+fn last_part(item: &Item) -> PartId {
+    part_of(item, item.summary)
+}
+
+fn part_of(item: &Item, number: u64) -> PartId {
+    PartId::from(format!("{}:{number}", item.part_id()))
 }
 
 fn function_call(item: &Fields<'_>) -> ToolCall {

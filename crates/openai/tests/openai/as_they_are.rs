@@ -86,6 +86,7 @@ async fn a_call_runs_once_in_whichever_event_it_is_complete() {
         ("responses/items_that_are_numbered_in_two_ways", "It is."),
         ("responses/a_call_with_another_id_in_each_event", ""),
         ("responses/arguments_of_a_call_with_another_id_in_the_last_event", ""),
+        ("responses/a_number_between_deltas_of_arguments_that_come_again", ""),
     ] {
         let (contents, error, provider) = contents_of(name, fixture(name)).await;
         assert_eq!(error, None, "{name}");
@@ -126,6 +127,27 @@ async fn a_call_of_a_response_that_was_cut_off_does_not_run() {
         };
         assert_eq!((&**tool, &**state, error), ("tides", "output-error", None), "{name}");
         assert_eq!(*result, UserText::NotStarted.in_english(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_whose_input_may_lack_a_piece_does_not_run() {
+    for (name, calls) in [
+        ("chat/a_value_between_pieces_of_arguments", 1),
+        ("chat/half_an_event_between_pieces_of_arguments", 1),
+        ("chat/a_fragment_of_another_type", 1),
+        ("chat/a_fragment_whose_index_is_not_a_number", 2),
+        ("responses/a_number_between_deltas_of_arguments", 1),
+        ("responses/a_delta_of_arguments_that_is_missing", 1),
+    ] {
+        let (contents, error, provider) = contents_of(name, fixture(name)).await;
+        assert_eq!((contents.calls.len(), error), (calls, None), "{name}: {contents:?}");
+        for (tool, _, state, result) in &contents.calls {
+            assert_eq!((&**tool, &**state), ("tides", "output-error"), "{name}");
+            assert_eq!(*result, UserText::NotStarted.in_english(), "{name}");
+        }
+        // The model reads it.
+        assert_eq!(provider.requests().len(), 2, "{name}");
     }
 }
 
@@ -200,6 +222,8 @@ async fn what_is_left_out_is_logged_once() {
             "responses/fields_of_other_types",
             &["event.delta", "event.item", "event.item_id", "item.id", "response.output"],
         ),
+        ("chat/a_value_between_pieces_of_arguments", &["function.arguments"]),
+        ("responses/a_delta_of_arguments_that_is_missing", &["event.delta"]),
         // Calls that were lost.
         ("chat/text_with_a_finish_reason_of_calls", &["choices.finish_reason"]),
         ("responses/arguments_without_an_end", &["response.output"]),
@@ -230,6 +254,7 @@ async fn an_error_is_logged_in_each_form_in_which_a_provider_sends_it() {
     for (name, logged) in [
         ("chat/an_event_that_is_an_error", "529: Overloaded"),
         ("chat/an_event_that_is_an_error_in_words", "Overloaded"),
+        ("chat/an_error_beside_a_choice", "529: Overloaded"),
         ("chat/a_choice_with_an_error", "502: The provider went away"),
         ("chat/an_error_as_the_finish_reason", "finish_reason: error"),
         ("responses/an_event_that_is_an_error", "529: Overloaded"),

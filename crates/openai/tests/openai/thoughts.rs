@@ -104,6 +104,49 @@ async fn provider_executed_calls_that_follow_reasoning_are_sent_back_with_it() {
     assert_eq!(input[2]["action"]["query"], "harbour news");
 }
 
+/// Azure sends it so.
+#[tokio::test]
+async fn encrypted_reasoning_that_comes_only_in_the_last_event_is_sent_back_in_its_place() {
+    for is_stored in [false, true] {
+        let provider =
+            provider(&["encrypted_reasoning_only_in_the_last_event", "text", "text"]).await;
+        let model = model(&provider).with_reasoning("low");
+        let model = if is_stored { model.with_stored_responses() } else { model };
+        let mut browser = asked(model, "How is the weather?").await;
+        browser.send("Thanks").await;
+        let contents = last_contents(&browser);
+        assert_eq!(contents.text, THE_TEXT);
+        let requests = provider.requests();
+        assert_eq!(requests.len(), 3);
+        if is_stored {
+            assert_eq!(requests[1].body["previous_response_id"], "resp_z");
+            let input = &requests[1].body["input"];
+            assert_eq!(input.as_array().unwrap().len(), 1, "{input}");
+            continue;
+        }
+        // In the same turn, and from the history that the page sends.
+        for request in &requests[1..] {
+            let input = request.body["input"].as_array().unwrap();
+            assert!(input.len() > 5, "{input:#?}");
+            assert_eq!(
+                input[1..6],
+                [
+                    json!({"type": "reasoning", "id": "rs_z", "encrypted_content": "gAAA-late",
+                        "summary": [{"type": "summary_text", "text": "They ask."}]}),
+                    json!({"type": "web_search_call", "id": "ws_z", "status": "completed",
+                        "action": {"type": "search", "query": "harbour news"}}),
+                    json!({"type": "reasoning", "id": "rs_y", "encrypted_content": "gAAA-later",
+                        "summary": []}),
+                    json!({"type": "function_call", "call_id": "call_z", "name": "weather",
+                        "arguments": "{\"city\":\"Lisbon\"}"}),
+                    json!({"type": "function_call_output", "call_id": "call_z",
+                        "output": "Lisbon: sun"}),
+                ]
+            );
+        }
+    }
+}
+
 #[tokio::test]
 async fn reasoning_that_the_provider_cannot_decrypt_any_more_is_left_out() {
     let error = json!({"error": {

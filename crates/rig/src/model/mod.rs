@@ -13,6 +13,7 @@ mod messages;
 mod strip_sent_approvals;
 mod stream_parts;
 mod unread;
+mod finish_reasons;
 mod response_stream;
 
 use std::fmt;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use rig_core::DynModel;
 use rig_core::completion::{CompletionRequest, ToolDefinition};
 use rig_core::message::{Message, ToolName};
+use rig_core::observe::{AdapterContext, Subject};
 use rig_core::operation::Completion;
 
 pub(crate) use self::messages::messages;
@@ -29,6 +31,7 @@ pub(crate) use self::response_stream::{finish_reason, is_complete};
 pub(crate) use self::stream_parts::{CallRequest, ModelCall, PartReader, fresh_id};
 pub(crate) use self::strip_sent_approvals::strip_sent_approvals;
 
+use self::finish_reasons::FinishReasons;
 use self::response_stream::ResponseStream;
 use ui_message_stream::model::{self, Model, ModelRequest, ModelStream};
 
@@ -123,7 +126,11 @@ impl RigModel {
 impl Model for RigModel {
     fn call(&self, request: ModelRequest) -> ModelStream {
         let awaited_calls = awaited_calls(&request.messages);
-        Box::pin(ResponseStream::new(self.model.stream(self.request(&request)), awaited_calls))
+        let reasons = Arc::new(FinishReasons::default());
+        let context =
+            AdapterContext::new(Arc::clone(&reasons) as _, Subject::default(), "response");
+        let answer = self.model.stream_observed(self.request(&request), context);
+        Box::pin(ResponseStream::new(answer, awaited_calls, reasons))
     }
 
     fn name(&self) -> Option<&str> {

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
@@ -11,6 +12,7 @@ use rig_core::message::{AssistantContent, Opaque, turn_failure};
 use rig_core::streaming::{CompletionStream, Item, Relayed, StreamEvents};
 use serde_json::Value;
 
+use super::finish_reasons::FinishReasons;
 use super::stream_parts::{CallRequest, ModelCall, PartReader};
 use super::unread::Unread;
 use ui_message_stream::chunk::FinishReason;
@@ -25,6 +27,7 @@ pub(super) struct ResponseStream {
     /// `None` after the end of the response.
     relayed: Option<StreamEvents>,
     parts: PartReader,
+    reasons: Arc<FinishReasons>,
     /// The calls, held until the response is complete, which may change their metadata.
     calls: Vec<ModelCall>,
     /// The approval requests of the provider, held until the response is complete.
@@ -41,6 +44,7 @@ impl ResponseStream {
     pub(super) fn new(
         answer: Result<CompletionStream, ProviderError>,
         awaited_calls: HashMap<String, ToolCallId>,
+        reasons: Arc<FinishReasons>,
     ) -> Self {
         let (stream, error) = match answer {
             Ok(stream) => (Some(stream), None),
@@ -49,6 +53,7 @@ impl ResponseStream {
         ResponseStream {
             relayed: stream.map(CompletionStream::into_relay),
             parts: PartReader::with_awaited_calls(awaited_calls),
+            reasons,
             calls: Vec::new(),
             approval_requests: Vec::new(),
             unread_message: None,
@@ -92,7 +97,8 @@ impl ResponseStream {
         // A response that reached its length is complete for the agent, also one of reasoning alone.
         let failing = finish.as_ref().filter(|finish| **finish != Finish::Length);
         let unread = Unread::new(response);
-        if let Some(why) = turn_failure(&response.choice, Some(&response.stop()), failing) {
+        let why = turn_failure(&response.choice, Some(&response.stop()), failing);
+        if let Some(why) = why.or_else(|| unread.error().map(|_| REPORTED.into())) {
             return Err(with_data(&why, unread.error()));
         }
         let mut agent_events: Vec<AgentEvent> = Vec::new();
@@ -133,7 +139,7 @@ impl ResponseStream {
             _ if unread.has_input() => FinishReason::Other,
             reason => reason,
         };
-        self.events.push_back(ModelEvent::Finished(reason));
+        self.events.push_back(ModelEvent::Finished(self.reasons.cut_or(reason)));
         Ok(())
     }
 }
@@ -142,8 +148,10 @@ impl ResponseStream {
 /// read all of its calls.
 pub(crate) fn is_complete(response: &CompletionResponse) -> bool {
     let finish = response.finish_reason();
+    let unread = Unread::new(response);
     matches!(finish, None | Some(Finish::Stop | Finish::ToolCalls))
-        && !Unread::new(response).has_input()
+        && !unread.has_input()
+        && unread.error().is_none()
 }
 
 /// Returns why the model stopped. If the provider gives no reason, it depends on whether the
@@ -192,5 +200,7 @@ fn with_data(why: &str, data: Option<&Value>) -> BoxError {
         None => why.into(),
     }
 }
+
+const REPORTED: &str = "the provider reports an error in its stream";
 
 const TRUNCATED: &str = "the provider's stream ended before the answer did";

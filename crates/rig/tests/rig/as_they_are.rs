@@ -30,6 +30,7 @@ const NO_TEXT: &[&str] = &["- text It is.", "- finished Stop", FAILS];
 const NO_NAME: &[&str] = &["- error, provider: Some(\"Overloaded\")", FAILS];
 const NO_CALL: &[&str] =
     &["- call tides {}", "- finished ToolCalls", FAILS, "+ incomplete call tides {}"];
+const RUNS: &[&str] = &["- finished Other", "+ finished ToolCalls"];
 const NO_CHARACTER: &[&str] = &[
     "- reasoning Hm 😀.",
     "- text It 😀 is\u{fffd}",
@@ -48,6 +49,15 @@ const DIFFERENCES: &[Difference] = &[
             ("chat/a_character_split_over_two_deltas", NO_CHARACTER),
             ("responses/a_character_split_over_two_deltas", NO_CHARACTER),
             ("chat/an_event_that_is_an_error_in_words", NO_NAME),
+            (
+                "chat/half_an_event_between_pieces_of_arguments",
+                &[
+                    "- call tides {\"at\":\"\"}",
+                    "- finished Other",
+                    FAILS,
+                    "+ incomplete call tides {\"at\":\"",
+                ],
+            ),
         ],
     },
     Difference {
@@ -107,13 +117,6 @@ const DIFFERENCES: &[Difference] = &[
         ],
     },
     Difference {
-        why: "rig keeps the last of several finish reasons, so that a call may run that was cut off",
-        streams: &[(
-            "chat/a_finish_reason_behind_the_one_of_a_cut_off_call",
-            &["- finished Length", "+ finished ToolCalls"],
-        )],
-    },
-    Difference {
         why: "rig fails at a finish reason that it does not know, and at a response that was cancelled",
         streams: &[
             ("chat/a_finish_reason_in_capitals", NO_CALL),
@@ -141,6 +144,29 @@ const DIFFERENCES: &[Difference] = &[
                 "+ call weather {}",
                 "+ finished Other",
             ],
+        )],
+    },
+    Difference {
+        why: "rig reads past what is not a piece of an input or not a number, so that a call may run that lacks a piece",
+        streams: &[
+            (
+                "chat/a_fragment_whose_index_is_not_a_number",
+                &[
+                    "- call tides {\"at\":\"\"}",
+                    "- finished Other",
+                    "+ call tides {\"at\":\"ebb\"}",
+                    "+ finished ToolCalls",
+                ],
+            ),
+            ("responses/a_delta_of_arguments_that_is_missing", RUNS),
+            ("responses/a_number_between_deltas_of_arguments", RUNS),
+        ],
+    },
+    Difference {
+        why: "rig takes a number between pieces of an input for its digits. The call does not run",
+        streams: &[(
+            "chat/a_value_between_pieces_of_arguments",
+            &["- call tides {\"at\":\"\"}", "+ call tides {\"at\":\"7\"}"],
         )],
     },
     Difference {
@@ -212,6 +238,7 @@ const DIFFERENCES: &[Difference] = &[
         why: "rig does not name a tool of the provider before its item is complete",
         streams: &[
             ("responses/a_picture", &["- begins image_generation"]),
+            ("responses/encrypted_reasoning_only_in_the_last_event", &["- begins web_search"]),
             ("responses/code_that_the_provider_runs", &["- begins code_interpreter"]),
             ("responses/mcp_approval_approved", &["- begins mcp.links.shorten"]),
             ("responses/mcp_calls", &["- begins mcp.links.shorten", "- begins mcp.links.shorten"]),
@@ -428,11 +455,14 @@ impl Events {
     }
 }
 
-/// The streams whose message differs if an agent of rig answers: it does not show a message in place of
-/// a delta, and rig fails reasoning that was cut off.
-const DIFFERENCES_OF_AGENTS: [&str; 4] = [
+/// The streams whose message differs if an agent of rig answers: it runs a call that was cut off if another finish
+/// reason follows, shows neither a message in place of a delta nor an error beside a choice, and rig fails reasoning that
+/// was cut off.
+const DIFFERENCES_OF_AGENTS: [&str; 6] = [
+    "chat/a_finish_reason_behind_the_one_of_a_cut_off_call",
     "chat/a_message_beside_an_empty_delta",
     "chat/a_message_in_place_of_a_delta",
+    "chat/an_error_beside_a_choice",
     "chat/messages_in_pieces",
     "chat/reasoning_that_was_cut_off",
 ];
