@@ -69,7 +69,8 @@ mod tests {
 
     #[test]
     fn only_texts_with_half_a_character_are_kept() {
-        let (mut deltas, mut events) = (Deltas::default(), VecDeque::new());
+        let mut deltas = Deltas::default();
+        let mut events = VecDeque::new();
         let mut push = |id: &str, delta: &str| {
             let delta = RawValue::from_string(delta.to_owned()).unwrap();
             deltas.push(Target::Text(Some(id.into())), &delta, &mut events);

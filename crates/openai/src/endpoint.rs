@@ -209,7 +209,8 @@ impl Endpoint {
         }
         // A secret that is truncated at the end cannot be recognized, so the end is removed.
         let longest = self.secrets.iter().map(|secret| secret.len()).max().unwrap_or_default();
-        let (max_bytes, mut bytes_read) = (MAX_ERROR_BODY_BYTES + longest, Vec::new());
+        let max_bytes = MAX_ERROR_BODY_BYTES + longest;
+        let mut bytes_read = Vec::new();
         while bytes_read.len() < max_bytes
             && let Ok(Some(bytes)) = response.chunk().await
         {

@@ -68,10 +68,8 @@ impl ReadableFile {
         let media_type = media_type_essence(&file.media_type);
         let is_image =
             matches!(&*media_type, "image/png" | "image/jpeg" | "image/gif" | "image/webp");
-        let (is_image, is_pdf) = (
-            supported_files.images && is_image,
-            supported_files.files && media_type == "application/pdf",
-        );
+        let is_image = supported_files.images && is_image;
+        let is_pdf = supported_files.files && media_type == "application/pdf";
         match &file.source {
             FileSource::Base64(data) if is_image => ReadableFile::Image(url(&media_type, data)),
             FileSource::Base64(data) if is_pdf => ReadableFile::Pdf(url(&media_type, data)),

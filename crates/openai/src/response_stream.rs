@@ -62,7 +62,8 @@ impl<R: ReadEvent> ResponseStream<R> {
     /// Creates the stream. The request is sent when the stream is first polled.
     pub(super) fn new(endpoint: &Endpoint, request: RequestForms, reader: R) -> Self {
         let state = State::Requested(Box::pin(request.send(endpoint.clone())));
-        let (endpoint, left_out) = (endpoint.clone(), LeftOut::default());
+        let endpoint = endpoint.clone();
+        let left_out = LeftOut::default();
         ResponseStream {
             endpoint,
             state,

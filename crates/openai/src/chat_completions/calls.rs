@@ -53,7 +53,8 @@ impl Calls {
     /// Reads a fragment of a call.
     pub(super) fn push(&mut self, fragment: &Fields<'_>, events: &mut VecDeque<ModelEvent>) {
         let function = fragment.object("function");
-        let (index, id) = (fragment.number("index"), fragment.text("id"));
+        let index = fragment.number("index");
+        let id = fragment.text("id");
         let name = function.as_ref().and_then(|function| function.text("name"));
         // A string, which may begin or end with half a character. From some servers the arguments as a JSON value.
         let arguments = function.as_ref().and_then(|function| function.raw("arguments"));
@@ -228,7 +229,8 @@ mod tests {
 
     /// Returns the calls assembled from fragments: id, name, arguments, and the number of deltas.
     fn calls(fragments: &[&str]) -> Vec<(String, String, String, usize)> {
-        let (mut calls, mut events) = (Calls::default(), VecDeque::new());
+        let mut calls = Calls::default();
+        let mut events = VecDeque::new();
         for fragment in fragments {
             let left_out = LeftOut::default();
             let fragment = Fields::parse(fragment, "tool_calls", &left_out).unwrap();

@@ -50,8 +50,10 @@ pub struct ChatCompletions {
 impl ChatCompletions {
     /// Creates an adapter for this model at this endpoint.
     pub fn new(endpoint: Endpoint, model: impl Into<Box<str>>) -> Self {
-        let (model, extra) = (model.into(), RequestOverrides::default());
-        let (sends_reasoning_content, is_mistral) = (false, false);
+        let model = model.into();
+        let extra = RequestOverrides::default();
+        let sends_reasoning_content = false;
+        let is_mistral = false;
         ChatCompletions {
             endpoint,
             model,

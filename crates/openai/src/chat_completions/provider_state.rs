@@ -108,7 +108,8 @@ impl ReasoningState {
                 self.thinking_blocks.push(piece);
                 continue;
             };
-            let (so_far, more) = (text(last, "thinking"), text(&piece, "thinking"));
+            let so_far = text(last, "thinking");
+            let more = text(&piece, "thinking");
             let is_all = is_signed(&piece) && !more.is_empty() && more.starts_with(so_far);
             let thinking = if is_all { more.to_owned() } else { format!("{so_far}{more}") };
             last.extend(piece);

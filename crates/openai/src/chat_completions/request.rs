@@ -148,7 +148,9 @@ impl AssistantContents<'_> {
         };
         let (finished, open) = std::mem::take(&mut self.calls).into_iter().partition(has_result);
         self.calls = open;
-        let (mut calls, mut details, mut blocks) = (Vec::new(), Vec::new(), Vec::new());
+        let mut calls = Vec::new();
+        let mut details = Vec::new();
+        let mut blocks = Vec::new();
         for call in finished {
             let state = ProviderState::from_metadata(call.provider_metadata.as_ref(), fingerprint);
             let mut item = json!({
@@ -163,8 +165,8 @@ impl AssistantContents<'_> {
             details.extend(state.thoughts.reasoning_details.into_iter().map(Value::Object));
             blocks.extend(state.thoughts.thinking_blocks.into_iter().map(Value::Object));
         }
-        let (text, reasoning) =
-            (std::mem::take(&mut self.text), std::mem::take(&mut self.reasoning));
+        let text = std::mem::take(&mut self.text);
+        let reasoning = std::mem::take(&mut self.reasoning);
         let mut message = Map::new();
         message.insert("role".into(), "assistant".into());
         if sends_reasoning_content {

@@ -49,7 +49,8 @@ type Events<'a> = &'a mut VecDeque<ModelEvent>;
 
 impl ReadEvent for ChunkReader {
     fn read(&mut self, chunk: &Fields<'_>, events: Events<'_>) -> Result<(), ProviderError> {
-        let (choices, usage) = (chunk.objects("choices"), chunk.object("usage"));
+        let choices = chunk.objects("choices");
+        let usage = chunk.object("usage");
         self.ends_with_usage = choices.is_empty() && (usage.is_some() || self.ends_with_usage);
         if let Some(usage) = usage {
             let tokens = |name| usage.number(name).unwrap_or(0);

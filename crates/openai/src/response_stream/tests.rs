@@ -96,7 +96,8 @@ struct Said {
 impl Said {
     fn by(name: &str, body: &str) -> Self {
         let mut said = Said::default();
-        let (mut ends_with_usage, mut is_done) = (false, false);
+        let mut ends_with_usage = false;
+        let mut is_done = false;
         // An event that does not end does not count.
         let (whole, _) = body.rsplit_once("\n\n").unwrap_or_default();
         for data in whole.lines().filter_map(|line| line.strip_prefix("data: ")) {
@@ -343,20 +344,20 @@ fn read(endpoint: &Endpoint, name: &str, body: &str, dice: &mut Dice) -> Vec<Inp
     let frame = |piece: &[u8]| Ok::<_, BoxError>(Frame::data(Bytes::copy_from_slice(piece)));
     let frames: Vec<_> = body.as_bytes().chunks(size).map(frame).collect();
     let body = Body::wrap(StreamBody::new(futures::stream::iter(frames)));
-    match name.starts_with("chat") {
-        true => inputs(endpoint.clone(), body, ChatCompletions::new(endpoint, "m").reader()),
-        false => {
-            let model = Responses::new(endpoint.clone(), "m");
-            let model = if dice.chance(50) { model.with_stored_responses() } else { model };
-            let model = if dice.chance(50) { model.with_reasoning("low") } else { model };
-            inputs(endpoint, body, model.reader(&[]))
-        }
+    if name.starts_with("chat") {
+        inputs(endpoint.clone(), body, ChatCompletions::new(endpoint, "m").reader())
+    } else {
+        let model = Responses::new(endpoint.clone(), "m");
+        let model = if dice.chance(50) { model.with_stored_responses() } else { model };
+        let model = if dice.chance(50) { model.with_reasoning("low") } else { model };
+        inputs(endpoint, body, model.reader(&[]))
     }
 }
 
 fn inputs(endpoint: Endpoint, body: Body, reader: impl ReadEvent) -> Vec<Input> {
     let state = State::Streaming(body, Box::default(), Some(Vec::new()));
-    let (left_out, events) = (LeftOut::default(), VecDeque::new());
+    let left_out = LeftOut::default();
+    let events = VecDeque::new();
     let stream = ResponseStream { endpoint, state, reader, left_out, has_read: false, events };
     let events: Vec<_> = stream.collect().now_or_never().unwrap();
     let input = |event: Result<ModelEvent, BoxError>| match event {
@@ -438,7 +439,8 @@ impl Answer {
                 vec![Input::InputValidated { tool_call_id: call.tool_call_id, result: Ok(()) }]
             }
             Effect::DecideApproval(call) => {
-                let (tool_call_id, decision) = (call.tool_call_id, CallDecision::Run);
+                let tool_call_id = call.tool_call_id;
+                let decision = CallDecision::Run;
                 vec![Input::ApprovalDecided { tool_call_id, decision }]
             }
             Effect::RunTool(call) => {

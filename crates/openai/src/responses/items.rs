@@ -178,9 +178,10 @@ impl Items {
     /// last one.
     fn place(&self, other: &Identity, is_end: bool) -> Option<usize> {
         let open = self.open.iter().map(|item| item.likeness(other, is_end)).enumerate();
-        let (place, likeness) = match is_end {
-            false => open.max_by_key(|(_, likeness)| *likeness)?,
-            true => open.rev().max_by_key(|(_, likeness)| *likeness)?,
+        let (place, likeness) = if !is_end {
+            open.max_by_key(|(_, likeness)| *likeness)?
+        } else {
+            open.rev().max_by_key(|(_, likeness)| *likeness)?
         };
         (likeness > 0).then_some(place)
     }

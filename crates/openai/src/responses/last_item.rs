@@ -75,7 +75,8 @@ fn add_response_id(event: &mut ModelEvent, response_id: &str) -> bool {
         }
         ModelEvent::Event(event) => {
             let AgentEvent::TextEnd { id } = event else { return false };
-            let (id, metadata) = (Cow::Owned(id.to_string()), with_id(None));
+            let id = Cow::Owned(id.to_string());
+            let metadata = with_id(None);
             let provider_metadata = metadata.map(Cow::Owned);
             let end = Chunk::TextEnd { id, citations: None, provider_metadata };
             *event = AgentEvent::Chunk(Box::new(end));

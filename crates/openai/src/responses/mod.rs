@@ -170,7 +170,8 @@ impl Responses {
 
     /// Returns a reader of the response to these messages.
     pub(crate) fn reader(&self, messages: &[ModelMessage]) -> impl ReadEvent + use<> {
-        let (approved, is_stored) = (request::approved_calls(messages), self.is_stored);
+        let approved = request::approved_calls(messages);
+        let is_stored = self.is_stored;
         // Stored reasoning needs no other state than its id.
         let awaits_state = self.has_reasoning() && !is_stored;
         EventReader::new(approved, is_stored, awaits_state, self.fingerprints())
@@ -178,7 +179,8 @@ impl Responses {
 
     /// Returns the body of a form of a request: the whole one, or one of `FORMS`.
     fn body(&self, request: &ModelRequest, form: usize) -> Value {
-        let (reader, is_configured) = (&self.fingerprints(), self.has_reasoning());
+        let reader = &self.fingerprints();
+        let is_configured = self.has_reasoning();
         let options = PromptOptions {
             has_provider_items: form == 0,
             can_refer: form == 0 && self.is_stored,
@@ -227,7 +229,8 @@ impl Responses {
 
 impl Model for Responses {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        let (model, reader) = (self.clone(), self.reader(&request.messages));
+        let model = self.clone();
+        let reader = self.reader(&request.messages);
         let forms = RequestForms {
             path: &["responses"],
             others: FORMS,

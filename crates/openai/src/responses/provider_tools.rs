@@ -27,7 +27,8 @@ pub(super) fn call(item: &Item) -> Option<ToolCall> {
 
 /// Returns the call for an item of an MCP server's tool: an executed call or an approval request.
 pub(super) fn mcp_call(item: &Item) -> ToolCall {
-    let (server, name) = (text_field(item, "server_label"), text_field(item, "name"));
+    let server = text_field(item, "server_label");
+    let name = text_field(item, "name");
     let state = ProviderState {
         item_id: optional_text(item, "id"),
         item_type: optional_text(item, "type"),

@@ -63,7 +63,9 @@ impl ReadableReasoning<'_> {
 impl Prompt {
     pub(super) fn new(messages: &[ModelMessage], options: PromptOptions<'_>) -> Self {
         let previous = if options.can_refer { PreviousResponse::find(messages) } else { None };
-        let (input, begin, calls) = (Vec::new(), 0, HashMap::new());
+        let input = Vec::new();
+        let begin = 0;
+        let calls = HashMap::new();
         let mut items = InputBuilder { input, begin, previous: previous.as_ref(), options, calls };
         for (at, message) in messages.iter().enumerate() {
             items.push(at, message, messages.get(at + 1));
@@ -203,9 +205,10 @@ impl<'m> InputBuilder<'m> {
                 }
                 AssistantContent::ToolCall(call) if is_answered(call) => {
                     let state = ProviderState::from_metadata(call.provider_metadata.as_ref());
-                    self.input.push(match state.is_approval_request() {
-                        true => provider_tools::approval_request(call, &state),
-                        false => provider_tools::function_call(call),
+                    self.input.push(if state.is_approval_request() {
+                        provider_tools::approval_request(call, &state)
+                    } else {
+                        provider_tools::function_call(call)
                     });
                 }
                 // The call is added with its result.
@@ -218,17 +221,16 @@ impl<'m> InputBuilder<'m> {
     fn push_result(&mut self, message: usize, result: &ToolResultContent) {
         let Some(&(at, call)) = self.calls.get(&result.tool_call_id) else { return };
         if !self.is_known(message, at) {
-            let items = match self.options.has_provider_items {
-                true => {
-                    let can_refer = self.options.can_refer;
-                    provider_tools::result_items(
-                        call,
-                        &result.result,
-                        self.has_its_reasoning(),
-                        can_refer,
-                    )
-                }
-                false => provider_tools::function_items(call, &result.result),
+            let items = if self.options.has_provider_items {
+                let can_refer = self.options.can_refer;
+                provider_tools::result_items(
+                    call,
+                    &result.result,
+                    self.has_its_reasoning(),
+                    can_refer,
+                )
+            } else {
+                provider_tools::function_items(call, &result.result)
             };
             self.input.extend(items);
             return;

@@ -76,7 +76,8 @@ impl ReadEvent for EventReader {
         if self.is_ended {
             return Ok(());
         }
-        let (kind, mut fresh) = (event.text("type").unwrap_or_default(), VecDeque::new());
+        let kind = event.text("type").unwrap_or_default();
+        let mut fresh = VecDeque::new();
         let read = self.handle_event(&kind, event, &mut fresh);
         if let Some(last) = &mut self.last {
             match &*kind {
@@ -213,7 +214,8 @@ impl EventReader {
     fn end_rest(&mut self, response: &Fields<'_>, events: Events<'_>) {
         for (mut item, fields) in self.items.merge(&response.objects("output")) {
             if item.is_ended() {
-                let (part, state) = (last_part(&item), self.reasoning_state(&item, fields));
+                let part = last_part(&item);
+                let state = self.reasoning_state(&item, fields);
                 if let Some((_, held)) = self.held.iter_mut().find(|(held, _)| *held == part) {
                     *held = state;
                 }
@@ -378,7 +380,8 @@ impl EventReader {
     /// Emits the ends of reasoning that were held back.
     fn release_held(&mut self, events: Events<'_>) {
         for (id, state) in self.held.drain(..) {
-            let (id, provider_metadata) = (Some(id), state.metadata());
+            let id = Some(id);
+            let provider_metadata = state.metadata();
             emit(events, AgentEvent::ReasoningEnd { id, provider_metadata });
         }
     }
@@ -416,7 +419,8 @@ impl EventReader {
         let field = |name| response.object(name);
         let usage = field("usage");
         let tokens = |name| usage.as_ref().and_then(|usage| usage.number(name));
-        let (input_tokens, output_tokens) = (tokens("input_tokens"), tokens("output_tokens"));
+        let input_tokens = tokens("input_tokens");
+        let output_tokens = tokens("output_tokens");
         if input_tokens.is_some() || output_tokens.is_some() {
             events.push_back(ModelEvent::Usage(Usage {
                 input_tokens: input_tokens.unwrap_or(0),
@@ -444,14 +448,16 @@ impl EventReader {
 /// Returns the part of a reasoning summary. Starts the part if necessary, and ends the previous
 /// one.
 fn reasoning_part(item: &mut Item, number: u64, deltas: &mut Deltas, events: Events<'_>) -> PartId {
-    let (id, previous) = (part_of(item, number), last_part(item));
+    let id = part_of(item, number);
+    let previous = last_part(item);
     if item.parts.insert(id.clone()) {
         if number > item.summary {
             let state =
                 ProviderState { item_id: Some(item.id().to_owned()), ..ProviderState::default() };
             let target = Target::Reasoning(Some(previous.clone()));
             deltas.end(|other| *other == target, events);
-            let (id, provider_metadata) = (Some(previous), state.metadata());
+            let id = Some(previous);
+            let provider_metadata = state.metadata();
             emit(events, AgentEvent::ReasoningEnd { id, provider_metadata });
         }
         item.summary = number;

@@ -39,14 +39,16 @@ pub(super) struct ApprovalHook {
 
 impl ApprovalHook {
     pub(super) fn new(host: RigAgent, turn: Arc<Turn>, tracker: Arc<CallTracker>) -> Self {
-        let (has_sent_history, was_cut_off) = (AtomicBool::new(false), AtomicBool::new(false));
+        let has_sent_history = AtomicBool::new(false);
+        let was_cut_off = AtomicBool::new(false);
         ApprovalHook { host, turn, tracker, has_sent_history, was_cut_off }
     }
 
     /// Reports a call and its input. Returns the error message if the call does not run: its input is not usable JSON,
     /// its response was cut off, or the provider has sent it before.
     fn announce(&self, id: &ToolCallId, tool: &str, args: &str) -> Result<Json, String> {
-        let (id, tool) = (id.clone(), tool.to_owned());
+        let id = id.clone();
+        let tool = tool.to_owned();
         let why = match Json::parse(args) {
             Ok(_) if self.was_cut_off.load(Ordering::Relaxed) => UserText::NotStarted.to_string(),
             Ok(_) if self.tracker.is_repeated(&id) => UserText::Refused.to_string(),
@@ -56,7 +58,8 @@ impl ApprovalHook {
             }
             Err(error) => invalid_input_message(&error),
         };
-        let (input, shown) = (args.to_owned(), why.clone());
+        let input = args.to_owned();
+        let shown = why.clone();
         self.tracker.push(CallUpdate::InvalidInput { id, tool, input, why: shown });
         Err(why)
     }
@@ -69,7 +72,8 @@ impl ApprovalHook {
         input: &Json,
         description: Option<String>,
     ) -> Result<(), String> {
-        let (approvals, message) = (&self.turn.approvals, &self.turn.message_id);
+        let approvals = &self.turn.approvals;
+        let message = &self.turn.message_id;
         let issued =
             approvals.request_approval(message, id, tool, input, description.as_deref()).await;
         self.record_request(id, tool, issued)
@@ -84,7 +88,8 @@ impl ApprovalHook {
             _ => None,
         });
         for (call, arguments) in requests {
-            let (id, tool) = (call.id.clone(), call.tool_name.to_string());
+            let id = call.id.clone();
+            let tool = call.tool_name.to_string();
             let input = match Json::parse(&arguments) {
                 Ok(input) => input,
                 Err(error) => {
@@ -95,7 +100,8 @@ impl ApprovalHook {
             };
             self.tracker
                 .push(CallUpdate::ProviderApprovalRequest(Box::new(call), Ok(input.clone())));
-            let (approvals, message) = (&self.turn.approvals, &self.turn.message_id);
+            let approvals = &self.turn.approvals;
+            let message = &self.turn.message_id;
             let issued =
                 approvals.request_provider_approval(message, &id, &tool, &input, None).await;
             if let Err(why) = self.record_request(&id, &tool, issued) {
@@ -189,7 +195,8 @@ impl AgentHook for ApprovalHook {
             let origin = Box::new(response.origin.clone());
             self.tracker.push(CallUpdate::ResponseCompleted(origin, texts.collect()));
             // rig treats such a response as failed, after its hooks have run.
-            let (stop, reason) = (response.stop(), response.finish_reason());
+            let stop = response.stop();
+            let reason = response.finish_reason();
             let is_whole = is_complete(response);
             self.was_cut_off.store(!is_whole, Ordering::Relaxed);
             if is_whole && turn_failure(&response.choice, Some(&stop), reason.as_ref()).is_none() {
@@ -240,9 +247,10 @@ impl AgentHook for ApprovalHook {
         if let Some(origin) = origin {
             self.tracker.push(CallUpdate::PreviousOrigin(Box::new(origin)));
         }
-        match self.tracker.has_pending_approvals() {
-            true => CompletionCallAction::stop("a person is asked about a tool call"),
-            false => CompletionCallAction::continue_run(),
+        if self.tracker.has_pending_approvals() {
+            CompletionCallAction::stop("a person is asked about a tool call")
+        } else {
+            CompletionCallAction::continue_run()
         }
     }
 

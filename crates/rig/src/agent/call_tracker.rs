@@ -72,7 +72,8 @@ impl CallTracker {
 
     /// Adds a call that the model made.
     pub(super) fn add_call(&self, call: &ModelCall) {
-        let (id, function) = (call.id.clone(), &call.call.function);
+        let id = call.id.clone();
+        let function = &call.call.function;
         // rig does not dispatch a call without usable arguments.
         let is_dispatched = function.invalid_arguments.is_some();
         let tool = function.name.to_string();

@@ -167,7 +167,8 @@ impl RigEventStream {
         let is_output = |call: &&ModelCall| call.call.function.name == *self.output_tool;
         let Some(call) = self.calls.iter().find(is_output) else { return false };
         let Ok(input) = Json::from_serialize(&call.call.function.arguments) else { return false };
-        let (id, call) = (call.id.clone(), self.parts.tool_call(call));
+        let id = call.id.clone();
+        let call = self.parts.tool_call(call);
         self.end_texts();
         self.emit(AgentEvent::tool_input(call, input));
         self.mark_finished(&id);
@@ -256,7 +257,8 @@ impl RigEventStream {
         let function = &call.call.function;
         let tool_call = self.parts.tool_call(call);
         if let Some(arguments) = &function.invalid_arguments {
-            let (input, why) = (Json::string(arguments), outcome::error_text(&result.content));
+            let input = Json::string(arguments);
+            let why = outcome::error_text(&result.content);
             self.emit(AgentEvent::tool_input_invalid(tool_call, input, why));
             return;
         }
@@ -265,9 +267,10 @@ impl RigEventStream {
         {
             self.emit(AgentEvent::tool_input(tool_call, input));
         }
-        let outcome = match result.is_error {
-            true => ToolOutcome::Failed(outcome::error_text(&result.content)),
-            false => outcome::output(&result.content, self.max_output_bytes),
+        let outcome = if result.is_error {
+            ToolOutcome::Failed(outcome::error_text(&result.content))
+        } else {
+            outcome::output(&result.content, self.max_output_bytes)
         };
         self.emit_outcome(id, outcome);
     }

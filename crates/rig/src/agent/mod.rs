@@ -299,7 +299,8 @@ impl RigAgent {
     ) -> Self {
         let authorize = Arc::new(authorize);
         self.with_authorization(move |policy, tool| {
-            let (authorize, tool) = (Arc::clone(&authorize), tool.to_owned());
+            let authorize = Arc::clone(&authorize);
+            let tool = tool.to_owned();
             policy.with_authorization(move |principal, input| authorize(principal, &tool, input))
         })
     }
@@ -317,7 +318,8 @@ impl RigAgent {
     {
         let authorize = Arc::new(authorize);
         self.with_authorization(move |policy, tool| {
-            let (authorize, tool) = (Arc::clone(&authorize), tool.to_owned());
+            let authorize = Arc::clone(&authorize);
+            let tool = tool.to_owned();
             policy.with_authorization_async(move |principal, input| {
                 authorize(principal, tool.clone(), input)
             })
@@ -446,14 +448,16 @@ impl RigAgent {
         if self.0.is_approval_default && !is_exception {
             policy.approval = ApprovalRequirement::Always;
         } else if !self.0.rules.is_empty() {
-            let (rules, tool) = (self.0.rules.clone(), tool.to_owned());
+            let rules = self.0.rules.clone();
+            let tool = tool.to_owned();
             policy.approval = ApprovalRequirement::when(move |input, _| {
                 rules.iter().any(|predicate| predicate(&tool, input))
             });
         }
         match &self.0.describe {
             Some(describe) => {
-                let (describe, tool) = (Arc::clone(describe), tool.to_owned());
+                let describe = Arc::clone(describe);
+                let tool = tool.to_owned();
                 policy.with_approval_description(move |input| describe(&tool, input))
             }
             None => policy,
@@ -475,7 +479,8 @@ impl ChatAgent for RigAgent {
         };
         let (results, prompt) = prompt(last);
         history.extend(results);
-        let (turn, tracker) = (Arc::new(turn), Arc::new(CallTracker::default()));
+        let turn = Arc::new(turn);
+        let tracker = Arc::new(CallTracker::default());
         let context = self.context(&turn.principal, &turn.chat.id);
         let mut run = self.0.agent.prompt(prompt).history(history);
         if let Some(map_runner) = &self.0.map_runner {
@@ -551,12 +556,11 @@ fn prompt(last: Message) -> (Option<Message>, Message) {
     let is_result = |content: &UserContent| matches!(content, UserContent::ToolResult(_));
     let (results, rest): (Vec<UserContent>, Vec<UserContent>) =
         content.into_iter().partition(is_result);
-    match rest.is_empty() {
-        true => (None, Message::User { content: results }),
-        false => {
-            let results = (!results.is_empty()).then_some(Message::User { content: results });
-            (results, Message::User { content: rest })
-        }
+    if rest.is_empty() {
+        (None, Message::User { content: results })
+    } else {
+        let results = (!results.is_empty()).then_some(Message::User { content: results });
+        (results, Message::User { content: rest })
     }
 }
 

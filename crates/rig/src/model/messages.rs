@@ -73,7 +73,9 @@ impl HistoryBuilder {
         let origin = state.iter().rev().find_map(|state| state.origin.clone());
         let states = state.into_iter().map(|state| state_of_model(state, origin.as_ref()));
         let states: Vec<ProviderState> = states.collect();
-        let (mut said, mut results, mut answers) = (Vec::new(), Vec::new(), Vec::new());
+        let mut said = Vec::new();
+        let mut results = Vec::new();
+        let mut answers = Vec::new();
         for (at, (piece, state)) in content.iter().zip(&states).enumerate() {
             let mut state = state.clone();
             let behind = std::mem::take(&mut state.behind);

@@ -54,7 +54,8 @@ impl<'i> ProviderItem<'i> {
 
 /// Returns the call of an item, and its input.
 pub(super) fn call(item: &Item) -> (ToolCall, Json) {
-    let (name, server) = (text_field(item, "name"), text_field(item, "server_name"));
+    let name = text_field(item, "name");
+    let server = text_field(item, "server_name");
     let kind = text_field(item, "type");
     let of_server = |name: String| ToolCall::new(fresh_id(), name).dynamic();
     let (call, input) = match kind {

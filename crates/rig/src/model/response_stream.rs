@@ -74,7 +74,8 @@ impl ResponseStream {
                 match self.parts.handle_item(item, &mut agent_events) {
                     Some(CallRequest::ToolCall(call)) => self.calls.push(call),
                     Some(CallRequest::RepeatedCall(call)) => {
-                        let (tool_call, input) = (self.parts.tool_call(&call), call.input());
+                        let tool_call = self.parts.tool_call(&call);
+                        let input = call.input();
                         let input = Json::parse(&input).unwrap_or_else(|_| Json::string(&input));
                         let why = UserText::Refused;
                         agent_events.push(AgentEvent::tool_input_invalid(tool_call, input, why));
@@ -117,7 +118,8 @@ impl ResponseStream {
         let has_calls = !self.calls.is_empty();
         let has_approval_requests = !self.approval_requests.is_empty();
         for call in self.calls.drain(..) {
-            let (tool_call, input) = (self.parts.tool_call(&call), call.input());
+            let tool_call = self.parts.tool_call(&call);
+            let input = call.input();
             self.events.push_back(ModelEvent::ToolCall(Box::new(tool_call), input));
         }
         for opaque in self.approval_requests.drain(..) {

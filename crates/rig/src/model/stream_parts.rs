@@ -185,9 +185,10 @@ impl PartReader {
                 let is_repeated = self.is_repeated(&call);
                 self.calls.push(call.clone());
                 let call = ModelCall { id, call, arguments };
-                return Some(match is_repeated {
-                    true => CallRequest::RepeatedCall(call),
-                    false => CallRequest::ToolCall(call),
+                return Some(if is_repeated {
+                    CallRequest::RepeatedCall(call)
+                } else {
+                    CallRequest::ToolCall(call)
                 });
             }
             AssistantContent::Text(text) => {
@@ -357,9 +358,10 @@ impl PartReader {
         let mut state = ProviderState::from_content(content.clone(), self.origin.as_ref());
         state.behind = behind;
         let is_text = matches!(content, AssistantContent::Text(_));
-        let metadata = match is_text && self.origin_pending && self.origin.is_some() {
-            true => state.metadata_with_origin(),
-            false => state.metadata(),
+        let metadata = if is_text && self.origin_pending && self.origin.is_some() {
+            state.metadata_with_origin()
+        } else {
+            state.metadata()
         };
         self.origin_pending |= metadata.is_some() && self.origin.is_none();
         let provider_metadata = metadata.clone().map(Cow::Owned);
@@ -371,8 +373,8 @@ impl PartReader {
             },
             AssistantContent::Image(image) => {
                 let Some(File { url, media_type }) = file(image) else { return Vec::new() };
-                let (url, media_type) =
-                    (Cow::Owned(url.to_string()), Cow::Owned(media_type.to_string()));
+                let url = Cow::Owned(url.to_string());
+                let media_type = Cow::Owned(media_type.to_string());
                 Chunk::File { url, media_type, provider_metadata }
             }
             // Only the provider can read the item, but it needs a place in the message.
