@@ -1,6 +1,7 @@
 //! The stores in one SQLite file: the conformance suites, what is kept and for how long, readers that wait,
 //! and a file that is locked, of a newer version, or of another program.
 
+mod chat_server;
 mod clock;
 mod conformance;
 mod faults;

@@ -10,8 +10,6 @@ mod lists;
 mod reads;
 mod report;
 mod runs;
-#[cfg(test)]
-mod wrong_stores;
 
 use std::sync::Arc;
 

@@ -23,7 +23,6 @@ use ui_message_stream_chat::store::{
 use ui_message_stream_chat::{Chat, ChatError, ChatServer};
 
 use super::faults::speaker;
-use crate::stores::row_store::RowStore;
 
 fn submit(messages: &[Value]) -> ChatRequest {
     request(&json!({"id": "chat", "messages": messages}))
@@ -103,9 +102,9 @@ async fn a_run_that_was_lost_7_days_ago_ends_without_a_request() {
 }
 
 /// A store that stores no snapshot while `hang` is set: the server waits for it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct HangingSnapshots {
-    store: RowStore,
+    store: InMemoryLogStore,
     hang: AtomicBool,
 }
 
@@ -124,8 +123,7 @@ impl Intercepts for HangingSnapshots {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_edited_away_goes_also_if_the_server_was_lost_before_it_stored_a_snapshot() {
-    let (store, hang) = (RowStore::new(), AtomicBool::new(false));
-    let store = Arc::new(LogDouble(HangingSnapshots { store, hang }));
+    let store = Arc::<LogDouble<HangingSnapshots>>::default();
     let lost = server(&store);
     lost.permits.add_permits(4);
     lost.post(&submit(&[user_message("m1", "A secret")])).await.unwrap();

@@ -1,48 +1,63 @@
-//! Stores of logs: the one in memory and one in tables pass the conformance suite. What a turn writes, and
-//! what a store in memory may hold.
+//! The store of logs in memory: what is kept, how long, and how many bytes. What a turn writes.
 
 use std::error::Error;
 use std::future::ready;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use axum::http::Method;
-use bytes::Bytes;
 use chat_test_support::kept_runs;
 use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
-use chat_test_support::test_server::{Client, Host};
+use chat_test_support::store_requests::{
+    EPOCH, append_at, appended, begin, control, create, creation, end, key as key_of, load, put,
+    read_from,
+};
 use futures::future::poll_immediate;
 use futures::{StreamExt, stream};
 use serde_json::json;
 use test_support::external_processes::say;
 use test_support::thread_subscriber::captured;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal, UnixMillis};
-use ui_message_stream::id::RunId;
 use ui_message_stream::message::Role;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest};
 use ui_message_stream_chat::ChatLimits;
 use ui_message_stream_chat::store::{
-    AppendLog, AppendResult, EntryKind, Epoch, Expected, InMemoryLogStore, KEPT_AFTER_END,
-    ListedChat, LiveRunChange, LoadLog, LogKey, LogStore, PutSnapshot, ReadLogEntries, StoredEntry,
-    UserLimits, conformance,
+    AppendLog, AppendResult, InMemoryLogStore, KEPT_AFTER_END, ListedChat, LiveRunChange, LoadLog,
+    LoadedLog, LogKey, LogStore, PutSnapshot, StoredEntry, UserLimits,
 };
 use ui_message_stream_chat::{ChatError, ChatServer, Turn};
 
-use crate::stores::row_store::RowStore;
-
-#[tokio::test]
-async fn the_store_in_memory_passes_the_conformance_suite() {
-    let cases = conformance::check(async || InMemoryLogStore::new()).await;
-    say(&format!("conformance of the store of logs in memory: {cases} cases"));
-    assert!(cases >= 80, "{cases} cases");
+/// A store that counts the bytes that are written to it, and how often a chat is loaded.
+#[derive(Debug, Default)]
+struct Counted {
+    store: InMemoryLogStore,
+    written: AtomicUsize,
+    loads: AtomicUsize,
 }
 
-#[tokio::test]
-async fn a_store_in_tables_passes_the_conformance_suite() {
-    let cases = conformance::check(async || RowStore::new()).await;
-    assert!(cases >= 80, "{cases} cases");
+impl Intercepts for Counted {
+    fn store(&self) -> &dyn LogStore {
+        &self.store
+    }
+
+    fn load<'a>(&'a self, load: LoadLog<'a>) -> Answer<'a, Option<LoadedLog>> {
+        self.loads.fetch_add(1, Ordering::Relaxed);
+        self.store.load(load)
+    }
+
+    fn append<'a>(&'a self, append: AppendLog<'a>) -> Answer<'a, AppendResult> {
+        let bytes = append.entries.iter().map(|entry| entry.bytes.len()).sum();
+        self.written.fetch_add(bytes, Ordering::Relaxed);
+        self.store.append(append)
+    }
+
+    fn put_snapshot<'a>(&'a self, put: PutSnapshot<'a>) -> Answer<'a, bool> {
+        let changed: usize = put.changed.iter().map(String::len).sum();
+        self.written.fetch_add(put.head.len() + changed, Ordering::Relaxed);
+        self.store.put_snapshot(put)
+    }
 }
 
 /// A turn with a constant agent, of a client that sends its last message only.
@@ -50,7 +65,7 @@ async fn a_store_in_tables_passes_the_conformance_suite() {
 async fn what_a_turn_writes_does_not_depend_on_the_length_of_the_chat() {
     let mut costs = Vec::new();
     for length in [10, 1_000, 5_000] {
-        let (store, ada) = (Arc::new(RowStore::new()), Principal::new("ada"));
+        let (store, ada) = (Arc::<LogDouble<Counted>>::default(), Principal::new("ada"));
         let agent = |_: Turn| stream::iter([AgentEvent::text("An answer.")]);
         let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
         let limits = ChatLimits::default().with_max_chat_messages(usize::MAX);
@@ -87,37 +102,6 @@ async fn what_a_turn_writes_does_not_depend_on_the_length_of_the_chat() {
     assert!(costs.iter().all(|cost| cost.1 == 0), "this server has read the chat: {costs:?}");
 }
 
-#[tokio::test]
-async fn a_new_chat_beyond_the_limit_of_its_user_is_refused_with_the_setting_until_one_is_deleted()
-{
-    let limits = ChatLimits::default().with_max_user_chats(2).with_max_user_runs(1);
-    let host = Host::new().with_store(RowStore::new()).with_limits(limits);
-    let (mut one, mut two) = (Client::new("alice", "one"), Client::new("alice", "two"));
-    one.say(&host, "hello").await;
-    two.say(&host, "delete notes.txt").await;
-    let begin = async |user: &str| {
-        let text = json!({"type": "text", "text": "hello"});
-        let message = json!({"id": "m1", "role": "user", "parts": [text]});
-        host.chat(user, json!({"id": "three", "messages": [message]}).to_string()).await
-    };
-    // A refused request leaves no run: the second one would be refused for that.
-    for _ in 0..2 {
-        let refused = begin("alice").await;
-        let text = "you have 2 chats or more: delete one before you begin another; \
-                    `ChatLimits::with_max_user_chats` allows more";
-        assert_eq!((refused.status.as_u16(), &*refused.text), (413, text));
-    }
-    assert_eq!(host.get("alice", "/api/chat/three").await.status, 404);
-    // The chats that exist, and other users, go on.
-    one.say(&host, "hello").await;
-    two.answer(&host, true).await;
-    assert_eq!(host.tools.effects().len(), 1);
-    assert_eq!(begin("bob").await.status, 200);
-    let deleted = host.send("alice", Method::DELETE, "/api/chat/one", String::new()).await;
-    assert!(deleted.status.is_success(), "{}", deleted.text);
-    assert_eq!(begin("alice").await.status, 200);
-}
-
 /// A store that refuses the first 100 000 appends as concurrent changes.
 #[derive(Debug, Default)]
 struct AlwaysConflicts(InMemoryLogStore, AtomicUsize);
@@ -146,63 +130,26 @@ async fn a_request_to_a_store_that_always_reports_a_conflict_ends_with_an_error(
     assert!(matches!(response, Err(ChatError::Store(_))), "{response:?}");
 }
 
-const SECOND: Duration = Duration::from_secs(1);
-
 fn key(owner: &str, chat: impl ToString) -> LogKey {
-    LogKey { owner: Principal::new(owner), chat: chat.to_string().into() }
+    key_of(&Principal::new(owner), &chat.to_string())
 }
 
-/// The entry of a new chat.
-struct New {
-    bytes: usize,
-    has_questions: bool,
-    max_user_chats: usize,
-    keep_for: Option<Duration>,
-}
-
-const NEW: New = New { bytes: 1, has_questions: false, max_user_chats: 9_999, keep_for: None };
-
-/// Creates a chat with one entry.
-async fn create(store: &InMemoryLogStore, key: &LogKey, new: New) -> AppendResult {
-    append(store, key, Expected::NoLog(Epoch(1)), LiveRunChange::None, new).await.unwrap()
-}
-
-async fn append(
-    store: &InMemoryLogStore,
-    key: &LogKey,
-    expected: Expected,
-    live_run: LiveRunChange<'_>,
-    new: New,
-) -> Result<AppendResult, Box<dyn Error>> {
-    let New { bytes, has_questions, max_user_chats: chats, keep_for } = new;
-    let bytes = Bytes::from(vec![b'x'; bytes]);
-    let append = AppendLog {
-        key,
-        expected,
-        entries: &[StoredEntry { kind: EntryKind::Control, bytes }],
-        lease: None,
-        only_lost: false,
-        live_run,
-        listed: Some(ListedChat { title: "", has_questions }),
-        keep_for,
-        limits: UserLimits { chats, runs: 9, unread: SECOND },
-        is_for_sink: false,
-    };
-    Ok(store.append(append).await?)
+/// A control entry with so many bytes.
+fn entry(bytes: usize) -> [StoredEntry; 1] {
+    [control(&"x".repeat(bytes))]
 }
 
 async fn is_stored(store: &InMemoryLogStore, owner: &str, chat: impl ToString) -> bool {
-    let load = LoadLog { key: &key(owner, chat), has_frames: true, has_messages: true };
-    store.load(load).await.unwrap().is_some()
+    load(store, &key(owner, chat)).await.is_some()
 }
 
 #[tokio::test]
 async fn a_chat_does_not_count_after_its_time() {
     let store = InMemoryLogStore::with_test_clock(UnixMillis(1_000));
-    let keep_for = Some(Duration::from_millis(500));
-    let _ = create(&store, &key("alice", "chat"), New { keep_for, ..NEW }).await;
+    let (key, keep_for) = (key("alice", "chat"), Some(Duration::from_millis(500)));
+    appended(&store, AppendLog { keep_for, ..creation(&key, &entry(1)) }).await;
     store.set_test_time(UnixMillis(1_499));
-    assert!(is_stored(&store, "alice", "chat").await);
+    assert!(load(&store, &key).await.is_some());
     store.set_test_time(UnixMillis(1_500));
     assert!(format!("{store:?}").contains("users: 0"), "{store:?}");
 }
@@ -211,20 +158,14 @@ async fn a_chat_does_not_count_after_its_time() {
 async fn the_entries_of_a_run_are_kept_for_readers_for_10_minutes_after_its_end() {
     let store = InMemoryLogStore::with_test_clock(UnixMillis(0));
     let key = key("alice", "chat");
-    let (begins, none) = (LiveRunChange::Begins(&"run".into()), Expected::NoLog(Epoch(1)));
-    let _ = append(&store, &key, none, begins, NEW).await.unwrap();
-    let expected = Expected::Position { epoch: Epoch(1), position: 1 };
-    let _ = append(&store, &key, expected, LiveRunChange::Ends, NEW).await.unwrap();
-    let (epoch, position, unchanged) = (Epoch(1), 2, None);
-    let put = PutSnapshot { key: &key, epoch, position, head: "{}", unchanged, changed: &[] };
-    assert!(store.put_snapshot(put).await.unwrap());
+    begin(&store, &key).await;
+    end(&store, &key, 1).await;
+    assert!(put(&store, &key, 2, &[]).await);
     let kept = UnixMillis(0).after(KEPT_AFTER_END);
     for (time, is_kept) in [(UnixMillis(kept.0 - 1), true), (kept, false)] {
         store.set_test_time(time);
         store.sweep().await.unwrap();
-        let (position, max_bytes, is_reader) = (0, usize::MAX, true);
-        let read = ReadLogEntries { key: &key, epoch, position, max_bytes, is_reader };
-        assert_eq!(store.read(read).await.unwrap().is_some(), is_kept);
+        assert_eq!(read_from(&store, &key, 0).await.is_some(), is_kept);
     }
 }
 
@@ -252,26 +193,20 @@ async fn a_deletion_that_was_not_returned_for_30_days_is_forgotten() {
 #[tokio::test]
 async fn of_the_runs_that_have_ended_those_with_too_many_bytes_are_forgotten_first_to_last() {
     let store = InMemoryLogStore::with_test_clock(UnixMillis(0)).with_max_ended_bytes(25_000);
-    let (run, epoch) = ("run".into(), Epoch(1));
+    let (run, large) = ("run".into(), entry(10_000));
     let keys = ["first", "second", "third"].map(|chat| key("alice", chat));
-    let large = || New { bytes: 10_000, ..NEW };
     for key in &keys {
-        let begins = LiveRunChange::Begins(&run);
-        let _ = append(&store, key, Expected::NoLog(epoch), begins, large()).await.unwrap();
+        let live_run = LiveRunChange::Begins(&run);
+        appended(&store, AppendLog { live_run, ..creation(key, &large) }).await;
     }
     let mut kept = Vec::new();
     for key in &keys {
-        let expected = Expected::Position { epoch, position: 1 };
-        let _ = append(&store, key, expected, LiveRunChange::Ends, NEW).await.unwrap();
-        let (position, unchanged) = (2, None);
-        let put = PutSnapshot { key, epoch, position, head: "{}", unchanged, changed: &[] };
-        assert!(store.put_snapshot(put).await.unwrap());
+        end(&store, key, 1).await;
+        assert!(put(&store, key, 2, &[]).await);
         assert!(store.sweep().await.unwrap().lost_runs.is_empty());
-        let (position, max_bytes, is_reader) = (0, usize::MAX, true);
         let mut are_kept = Vec::new();
         for key in &keys {
-            let read = ReadLogEntries { key, epoch, position, max_bytes, is_reader };
-            are_kept.push(store.read(read).await.unwrap().is_some());
+            are_kept.push(read_from(&store, key, 0).await.is_some());
         }
         kept.push(are_kept);
     }
@@ -281,18 +216,29 @@ async fn of_the_runs_that_have_ended_those_with_too_many_bytes_are_forgotten_fir
 #[tokio::test]
 async fn a_reader_is_woken_by_an_append_and_by_the_deletion_of_the_chat() {
     let (store, key) = (InMemoryLogStore::new(), key("alice", "chat"));
-    let _ = create(&store, &key, NEW).await;
-    let mut waiting = std::pin::pin!(store.changed(&key, 1));
+    create(&store, &key).await;
+    let mut waiting = pin!(store.changed(&key, 1));
     assert!(poll_immediate(&mut waiting).await.is_none());
-    let expected = Expected::Position { epoch: Epoch(1), position: 1 };
-    let _ = append(&store, &key, expected, LiveRunChange::None, NEW).await.unwrap();
+    appended(&store, append_at(&key, 1, &entry(1))).await;
     waiting.await;
-    let mut waiting = std::pin::pin!(store.changed(&key, 2));
+    let mut waiting = pin!(store.changed(&key, 2));
     assert!(poll_immediate(&mut waiting).await.is_none());
-    assert!(store.delete(&key, Epoch(1), 2).await.unwrap());
+    assert!(store.delete(&key, EPOCH, 2).await.unwrap());
     waiting.await;
     // And later waits do not begin.
     store.changed(&key, 2).await;
+}
+
+/// Creates a chat of a user who may have so many.
+async fn create_of(
+    store: &InMemoryLogStore,
+    key: &LogKey,
+    asks: bool,
+    chats: usize,
+) -> AppendResult {
+    let listed = Some(ListedChat { title: "", has_questions: asks });
+    let limits = UserLimits { chats, runs: 9, unread: Duration::from_secs(1) };
+    store.append(AppendLog { listed, limits, ..creation(key, &entry(1)) }).await.unwrap()
 }
 
 #[tokio::test]
@@ -301,13 +247,12 @@ async fn too_many_chats_of_a_user_remove_the_oldest_own_one_without_questions() 
     // Chats of the same time are removed in the order of their ids.
     let store = InMemoryLogStore::with_test_clock(UnixMillis(0));
     for number in 0..100 {
-        let _ = create(&store, &key("bob", number), NEW).await;
+        create(&store, &key("bob", number)).await;
     }
-    let _ = create(&store, &key("alice", "asking"), New { has_questions: true, ..NEW }).await;
+    let _ = create_of(&store, &key("alice", "asking"), true, 9_999).await;
     for number in 0..1_001 {
         store.set_test_time(UnixMillis(number));
-        let new = New { max_user_chats: 400, ..NEW };
-        let created = create(&store, &key("alice", number), new).await;
+        let created = create_of(&store, &key("alice", number), false, 400).await;
         assert!(matches!(created, AppendResult::Appended { .. }));
     }
     for number in 0..100 {
@@ -324,11 +269,10 @@ async fn too_many_chats_of_a_user_remove_the_oldest_own_one_without_questions() 
 #[tokio::test]
 async fn a_user_whose_chats_all_have_questions_may_begin_no_further_one() {
     let store = InMemoryLogStore::new();
-    let asking = || New { has_questions: true, max_user_chats: 3, ..NEW };
     for number in 0..3 {
-        let _ = create(&store, &key("alice", number), asking()).await;
+        let _ = create_of(&store, &key("alice", number), true, 3).await;
     }
-    let refused = create(&store, &key("alice", 3), asking()).await;
+    let refused = create_of(&store, &key("alice", 3), true, 3).await;
     assert_eq!(refused, AppendResult::TooManyChats);
     assert!(is_stored(&store, "alice", 0).await && !is_stored(&store, "alice", 3).await);
 }
@@ -341,8 +285,7 @@ async fn the_bytes_of_a_user_and_of_the_store_are_bounded() {
     let mut create = async |owner: &str, chat: usize, bytes: usize| {
         time += 1;
         store.set_test_time(UnixMillis(time));
-        let created = create(&store, &key(owner, chat), New { bytes, ..NEW }).await;
-        assert!(matches!(created, AppendResult::Appended { .. }));
+        appended(&store, creation(&key(owner, chat), &entry(bytes))).await;
     };
     for number in 0..3 {
         create("alice", number, 10_000).await;
@@ -366,40 +309,37 @@ async fn the_bytes_of_a_user_and_of_the_store_are_bounded() {
 async fn a_chat_with_more_bytes_than_its_user_may_have_is_not_written_and_removes_no_other() {
     let store = InMemoryLogStore::new().with_max_user_bytes(20_000).with_max_store_bytes(40_000);
     for owner in ["a", "b", "c", "alice"] {
-        let _ = create(&store, &key(owner, "chat"), New { bytes: 5_000, ..NEW }).await;
+        appended(&store, creation(&key(owner, "chat"), &entry(5_000))).await;
     }
-    let alice = key("alice", "chat");
-    let expected = Expected::Position { epoch: Epoch(1), position: 1 };
-    let large = New { bytes: 20_000, ..NEW };
-    let error = append(&store, &alice, expected, LiveRunChange::None, large).await.unwrap_err();
+    let (alice, large) = (key("alice", "chat"), entry(20_000));
+    let error = store.append(append_at(&alice, 1, &large)).await.unwrap_err();
     let error = error.source().unwrap().to_string();
     assert!(error.contains("`InMemoryLogStore::with_max_user_bytes`"), "{error}");
     for owner in ["a", "b", "c"] {
         assert!(is_stored(&store, owner, "chat").await, "{owner}");
     }
-    let load = LoadLog { key: &alice, has_frames: true, has_messages: true };
-    assert_eq!(store.load(load).await.unwrap().unwrap().head.length, 1);
+    assert_eq!(load(&store, &alice).await.unwrap().head.length, 1);
 }
 
 #[tokio::test]
 async fn live_runs_have_no_more_bytes_than_their_user_and_displace_only_what_fits() {
     let store = InMemoryLogStore::new().with_max_user_bytes(20_000).with_max_store_bytes(40_000);
-    let _ = create(&store, &key("bob", "chat"), New { bytes: 5_000, ..NEW }).await;
-    let begin = async |chat: &str, bytes: usize| {
-        let (run, key) = (RunId::from("run"), key("alice", chat));
-        let live = LiveRunChange::Begins(&run);
-        append(&store, &key, Expected::NoLog(Epoch(1)), live, New { bytes, ..NEW }).await
+    appended(&store, creation(&key("bob", "chat"), &entry(5_000))).await;
+    let begin = async |chat: &str| {
+        let (run, key, entries) = ("run".into(), key("alice", chat), entry(5_000));
+        let live_run = LiveRunChange::Begins(&run);
+        store.append(AppendLog { live_run, ..creation(&key, &entries) }).await
     };
     for chat in ["0", "1", "2"] {
-        assert!(begin(chat, 5_000).await.is_ok());
+        assert!(begin(chat).await.is_ok());
     }
-    let error = begin("3", 5_000).await.unwrap_err().source().unwrap().to_string();
+    let error = begin("3").await.unwrap_err().source().unwrap().to_string();
     assert!(error.contains("has no room beside the live runs"), "{error}");
-    let end = New { bytes: 500, ..NEW };
-    let expected = Expected::Position { epoch: Epoch(1), position: 1 };
-    let ended = append(&store, &key("alice", "0"), expected, LiveRunChange::Ends, end).await;
-    assert!(matches!(ended, Ok(AppendResult::Appended { .. })), "a run can always end");
-    assert!(begin("3", 5_000).await.is_ok());
+    // A run can always end.
+    let (key, large) = (key("alice", "0"), entry(500));
+    let live_run = LiveRunChange::Ends;
+    appended(&store, AppendLog { live_run, ..append_at(&key, 1, &large) }).await;
+    assert!(begin("3").await.is_ok());
     assert!(!is_stored(&store, "alice", "0").await && is_stored(&store, "alice", "1").await);
     assert!(is_stored(&store, "bob", "chat").await);
 }

@@ -4,6 +4,6 @@ mod append_interval;
 mod log_store;
 mod message_sink;
 mod operations;
-pub(crate) mod row_store;
 mod stored_formats;
 mod unknown_entries;
+mod wrong_stores;

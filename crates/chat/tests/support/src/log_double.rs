@@ -54,6 +54,11 @@ pub trait Intercepts: Send + Sync + std::fmt::Debug + 'static {
         self.store().undelivered(limit, retry_after)
     }
 
+    /// Takes what a sink has got.
+    fn acknowledge<'a>(&'a self, delivered: &'a Undelivered) -> Answer<'a, Option<Undelivered>> {
+        self.store().acknowledge(delivered)
+    }
+
     /// Lists the chats of an owner.
     fn list<'a>(&'a self, owner: &'a Principal, list: ListChats<'a>) -> Answer<'a, ChatPage> {
         self.store().list(owner, list)
@@ -124,7 +129,7 @@ impl<T: Intercepts> LogStore for LogDouble<T> {
     }
 
     fn acknowledge<'a>(&'a self, delivered: &'a Undelivered) -> Answer<'a, Option<Undelivered>> {
-        self.store().acknowledge(delivered)
+        self.0.acknowledge(delivered)
     }
 
     fn sweep(&self) -> Answer<'_, LeftToServer> {

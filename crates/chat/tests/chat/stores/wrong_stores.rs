@@ -1,17 +1,13 @@
 //! The suite accepts the store in memory, and notices stores that are wrong.
 
-use std::time::Duration;
-
-use super::check;
-use crate::store::ChatStoreError;
-use crate::store::InMemoryLogStore;
-use crate::store::{
-    AppendLog, AppendResult, ChatPage, Epoch, Expected, LeftToServer, ListChats, LoadLog,
-    LoadedLog, LogKey, LogPage, LogStore, PutSnapshot, ReadLogEntries, ReadMessages, StoredEntry,
-    Undelivered,
-};
+use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::Principal;
+use ui_message_stream_chat::store::conformance::check;
+use ui_message_stream_chat::store::{
+    AppendLog, AppendResult, ChatPage, Epoch, Expected, InMemoryLogStore, ListChats, LoadLog,
+    LoadedLog, LogKey, LogPage, LogStore, PutSnapshot, ReadLogEntries, Undelivered,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Bug {
@@ -36,16 +32,14 @@ struct Wrong {
     bug: Bug,
 }
 
-type Answer<'a, T> = BoxFuture<'a, Result<T, ChatStoreError>>;
+impl Intercepts for Wrong {
+    fn store(&self) -> &dyn LogStore {
+        &self.store
+    }
 
-impl LogStore for Wrong {
     fn load<'a>(&'a self, load: LoadLog<'a>) -> Answer<'a, Option<LoadedLog>> {
         let has_frames = load.has_frames || self.bug == Bug::LoadHasFrames;
         self.store.load(LoadLog { has_frames, ..load })
-    }
-
-    fn messages<'a>(&'a self, read: ReadMessages<'a>) -> Answer<'a, Option<Vec<String>>> {
-        self.store.messages(read)
     }
 
     fn read<'a>(&'a self, read: ReadLogEntries<'a>) -> Answer<'a, Option<LogPage>> {
@@ -97,14 +91,6 @@ impl LogStore for Wrong {
         })
     }
 
-    fn delete_user<'a>(&'a self, owner: &'a Principal) -> Answer<'a, usize> {
-        self.store.delete_user(owner)
-    }
-
-    fn rename<'a>(&'a self, key: &'a LogKey, title: &'a str) -> Answer<'a, bool> {
-        self.store.rename(key, title)
-    }
-
     fn list<'a>(&'a self, owner: &'a Principal, list: ListChats<'a>) -> Answer<'a, ChatPage> {
         let search = list.search.filter(|_| self.bug != Bug::SearchFindsEverything);
         let list = self.store.list(owner, ListChats { search, ..list });
@@ -121,10 +107,6 @@ impl LogStore for Wrong {
         })
     }
 
-    fn undelivered(&self, limit: usize, retry_after: Duration) -> Answer<'_, Vec<Undelivered>> {
-        self.store.undelivered(limit, retry_after)
-    }
-
     fn acknowledge<'a>(&'a self, delivered: &'a Undelivered) -> Answer<'a, Option<Undelivered>> {
         Box::pin(async move {
             match self.store.acknowledge(delivered).await? {
@@ -136,22 +118,6 @@ impl LogStore for Wrong {
         })
     }
 
-    fn sweep(&self) -> Answer<'_, LeftToServer> {
-        self.store.sweep()
-    }
-
-    fn ping(&self) -> Answer<'_, ()> {
-        self.store.ping()
-    }
-
-    fn changed<'a>(&'a self, key: &'a LogKey, length: u64) -> BoxFuture<'a, ()> {
-        self.store.changed(key, length)
-    }
-
-    fn hinted_entries(&self, key: &LogKey, epoch: Epoch, position: u64) -> Vec<StoredEntry> {
-        self.store.hinted_entries(key, epoch, position)
-    }
-
     fn changed_list<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, ()> {
         match self.bug {
             Bug::ListHintIsMissed => Box::pin(std::future::pending()),
@@ -161,7 +127,8 @@ impl LogStore for Wrong {
 }
 
 async fn result(bug: Bug) -> Result<usize, String> {
-    let checked = tokio::spawn(check(async move || Wrong { store: InMemoryLogStore::new(), bug }));
+    let checked =
+        tokio::spawn(check(async move || LogDouble(Wrong { store: InMemoryLogStore::new(), bug })));
     let panic = match checked.await.map_err(tokio::task::JoinError::into_panic) {
         Ok(cases) => return Ok(cases),
         Err(panic) => panic,
