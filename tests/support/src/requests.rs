@@ -58,6 +58,23 @@ pub fn respond_to_all(message: &mut Value, approved: bool) {
         .for_each(|part| respond(part, approved));
 }
 
+/// Returns the first part of a message that has this type.
+///
+/// # Panics
+/// If the message has no such part.
+#[track_caller]
+pub fn part<'a>(message: &'a Value, kind: &str) -> &'a Value {
+    let mut parts = message["parts"].as_array().unwrap().iter();
+    parts.find(|part| part["type"] == kind).unwrap_or_else(|| panic!("no {kind}: {message}"))
+}
+
+/// As [`part`], to be changed.
+#[track_caller]
+pub fn part_mut<'a>(message: &'a mut Value, kind: &str) -> &'a mut Value {
+    let mut parts = message["parts"].as_array_mut().unwrap().iter_mut();
+    parts.find(|part| part["type"] == kind).unwrap_or_else(|| panic!("no {kind}"))
+}
+
 /// Returns the tool part of the call with this id.
 ///
 /// # Panics

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_stream::stream;
 use axum::http::Method;
+use chat_test_support::answers::{decide, read_until};
 use chat_test_support::model_double::{ModelDouble, calls, says};
 use chat_test_support::test_server::{Answer, Client, Host, Tools};
 use futures::{StreamExt, stream};
@@ -15,8 +16,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use test_support::ledger_double::{Fault, LedgerDouble, Operation};
 use test_support::requests::{ada, send, user_message};
+use test_support::responses::{data_of, text_of};
 use ui_message_stream::UserText;
-use ui_message_stream::approval::{ApprovalDecision, Approvals, RequestApprovalError};
+use ui_message_stream::approval::{Approvals, RequestApprovalError};
 use ui_message_stream::chunk::{FinishReason, ReceivedChunk, Version};
 use ui_message_stream::event::{ApprovalRequestDetails, ToolCall};
 use ui_message_stream::id::{ApprovalId, ToolCallId};
@@ -99,6 +101,10 @@ enum Emits {
     Chunk,
 }
 
+fn deletion() -> (ToolCall, Json) {
+    (ToolCall::new("call_1", "delete_file"), Json::parse(r#"{"path":"a"}"#).unwrap())
+}
+
 type Requested = Arc<Mutex<Vec<ApprovalId>>>;
 
 /// An agent that requests the approval with approvals of its own, and not with those of the turn.
@@ -111,7 +117,7 @@ fn asks_by_itself(
     move |turn: Turn| {
         let (approvals, requested) = (approvals.clone(), Arc::clone(&requested));
         stream! {
-            let (call, input) = (ToolCall::new("call_1", "delete_file"), Json::parse(r#"{"path":"a"}"#).unwrap());
+            let (call, input) = deletion();
             let id = call.id.clone();
             yield AgentEvent::tool_input(call.clone(), input.clone());
             let approvals = approvals.for_chat(&turn.principal, &turn.chat.id);
@@ -159,9 +165,7 @@ async fn an_approval_that_the_client_cannot_show_is_revoked_and_cannot_be_given_
         assert!(chats.approvals().pending(&ada).await.unwrap().is_empty(), "{emits:?}");
 
         let approval_id = requested.lock().unwrap()[0].clone();
-        let yes = ApprovalDecision::new(approval_id, true);
-        let receipts = chats.decide(&ada, vec![yes]).await.unwrap();
-        assert!(!receipts[0].accepted, "{emits:?}");
+        assert!(!decide(&chats, &approval_id, true).await, "{emits:?}");
         assert!(tools.effects().is_empty(), "{emits:?}");
     }
 }
@@ -228,8 +232,8 @@ async fn get_as(host: &Host, sdk: &str, path: &str) -> Answer {
 /// Returns the message that a client of this version holds after a response.
 fn shown_by(version: &str, answer: &Answer) -> UiMessage {
     let mut reducer = Reducer::new().with_client(version.parse().unwrap());
-    for chunk in answer.chunks() {
-        reducer.push(&ReceivedChunk::parse(&chunk.to_string()).unwrap()).unwrap();
+    for data in data_of(&answer.text) {
+        reducer.push(&ReceivedChunk::parse(data).unwrap()).unwrap();
     }
     reducer.into_message()
 }
@@ -282,7 +286,7 @@ async fn a_client_that_cannot_answer_reads_no_result_of_a_call_that_another_page
 /// An agent that requests an approval and attaches everything that newer clients know.
 fn attaches_a_signature(turn: Turn) -> impl futures::Stream<Item = AgentEvent> {
     stream! {
-        let (call, input) = (ToolCall::new("call_1", "delete_file"), Json::parse(r#"{"path":"a"}"#).unwrap());
+        let (call, input) = deletion();
         let id = call.id.clone();
         yield AgentEvent::tool_input(call, input.clone());
         let issued = turn.approvals.request_approval(&turn.message_id, &id, "delete_file", &input, None);
@@ -497,7 +501,7 @@ fn asks_and_goes_on(turn: Turn) -> impl futures::Stream<Item = AgentEvent> {
             yield AgentEvent::text("Done.");
             return;
         }
-        let (call, input) = (ToolCall::new("call_1", "delete_file"), Json::parse(r#"{"path":"a"}"#).unwrap());
+        let (call, input) = deletion();
         let id = call.id.clone();
         yield AgentEvent::tool_input(call, input.clone());
         let why = Some("The disk is full.");
@@ -520,13 +524,11 @@ async fn a_decision_that_was_made_elsewhere_is_announced_to_clients_that_know_it
             let request = asked.of_type("tool-approval-request").remove(0);
             assert_eq!(request["reason"] == "The disk is full.", is_known, "{request}");
             let approval = request["approvalId"].as_str().unwrap();
-            let decision =
-                json!({"approvalId": approval, "approved": approved, "reason": "keep it"});
+            let decisions = json!({"decisions": [
+                {"approvalId": approval, "approved": approved, "reason": "keep it"},
+            ]});
             let (decided, read, ()) = tokio::join!(
-                async {
-                    let decisions = json!({"decisions": [decision]});
-                    host.decide("alice", &decisions).await.json()
-                },
+                host.decide("alice", &decisions),
                 async {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                     get_as(&host, version, "/api/chat/c/stream").await
@@ -537,7 +539,7 @@ async fn a_decision_that_was_made_elsewhere_is_announced_to_clients_that_know_it
                     tools.hold(false);
                 }
             );
-            assert_eq!(decided["decisions"][0]["accepted"], true);
+            assert_eq!(decided.json()["decisions"][0]["accepted"], true);
             let announced = read.of_type("tool-approval-response");
             assert_eq!(announced.len(), usize::from(is_known), "{}", read.text);
             for response in announced {
@@ -578,13 +580,9 @@ async fn a_stop_writes_no_chunk_that_an_old_client_does_not_know() {
     let chats = ChatServer::new(agent, Approvals::new(Tools::default()));
     let (chats, ada) = (chats.with_version(Version::V5), ada());
     let mut response = chats.stream_response(&ada, first_message("c")).await.unwrap();
-    let mut read = String::new();
-    while let Some(frames) = response.next().await {
-        read += std::str::from_utf8(&frames.unwrap()).unwrap();
-        if read.contains("tool-input-delta") && !read.contains("[DONE]") {
-            chats.stop(&ada, &"c".into()).await.unwrap();
-        }
-    }
+    let begun = read_until(&mut response, "tool-input-delta").await;
+    chats.stop(&ada, &"c".into()).await.unwrap();
+    let read = begun + &text_of(response).await;
     assert!(read.contains("tool-output-error"), "{read}");
     assert!(!read.contains("tool-input-error"), "{read}");
 }

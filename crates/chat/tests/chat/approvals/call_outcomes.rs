@@ -4,13 +4,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use chat_test_support::answers::{decide, questions};
 use serde_json::{Value, json};
 use test_support::any_tool::AnyTool;
 use test_support::requests::{ada, edit};
 use ui_message_stream::UserText;
-use ui_message_stream::approval::{
-    ApprovalDecision, Approvals, DeferredOutcome, DeferredToolResult, ToolOutcome,
-};
+use ui_message_stream::approval::{Approvals, DeferredOutcome, DeferredToolResult, ToolOutcome};
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::message::Role;
 use ui_message_stream::{ChatRequest, Json, UiMessage};
@@ -39,11 +38,9 @@ async fn a_tool_error_equal_to_a_text_of_this_crate_is_still_a_failure() {
             let is_first = turns.len() == 1;
             async_stream::stream! {
                 if is_first {
-                    let (id, input) = ("call".into(), Json::null());
                     let call = ToolCall::new("call", "tool");
-                    yield AgentEvent::tool_input(call, input.clone());
-                    let issued = turn.approvals.request_approval(&turn.message_id, &id, "tool", &input, None).await;
-                    yield issued.unwrap().event(id);
+                    yield AgentEvent::tool_input(call.clone(), Json::null());
+                    yield turn.approvals.request_approval_of(&call, &Json::null()).await;
                 }
             }
         };
@@ -52,10 +49,7 @@ async fn a_tool_error_equal_to_a_text_of_this_crate_is_still_a_failure() {
             Approvals::new(AnyTool::with_outcome(ToolOutcome::Failed(text.to_owned()))),
         );
         chats.complete_response(&ada(), edit("chat", "m1", "go")).await.unwrap();
-        let pending = chats.approvals().pending(&ada()).await.unwrap();
-        let approval_id = pending[0].approval_id.clone();
-        let approved = ApprovalDecision::new(approval_id, true);
-        assert!(chats.decide(&ada(), vec![approved]).await.unwrap()[0].accepted);
+        assert!(decide(&chats, &questions(&chats).await[0], true).await);
         tokio::time::sleep(Duration::from_secs(1)).await;
         chats.complete_response(&ada(), edit("chat", "m2", "and now?")).await.unwrap();
         let prompts = prompts.lock().unwrap();

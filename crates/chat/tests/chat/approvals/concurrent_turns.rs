@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_stream::stream;
-use chat_test_support::answers::answer;
+use chat_test_support::answers::{answer, decide, stored};
 use serde_json::{Value, json};
 use test_support::any_tool::AnyTool;
-use test_support::requests::{ada, request, respond, respond_to_all, user_message};
+use test_support::requests::{ada, edit, request, respond, respond_to_all, user_message};
 use tokio::sync::Semaphore;
-use ui_message_stream::approval::{ApprovalDecision, Approvals, ToolOutcome};
+use ui_message_stream::approval::{Approvals, ToolOutcome};
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::{ChatRequest, Json};
 use ui_message_stream_chat::{ChatServer, Turn};
@@ -59,13 +59,8 @@ fn host() -> Host {
             let call_count = 1 + usize::from(user_text.contains("twice"));
             for name in ["first", "second"].into_iter().take(call_count) {
                 let call = ToolCall::new(name, "slow");
-                let (id, input) = (call.id.clone(), Json::null());
-                yield Ok(AgentEvent::tool_input(call, input.clone()));
-                let issued = turn
-                    .approvals
-                    .request_approval(&turn.message_id, &id, "slow", &input, None)
-                    .await;
-                yield Ok(issued.unwrap().event(id));
+                yield Ok(AgentEvent::tool_input(call.clone(), Json::null()));
+                yield Ok(turn.approvals.request_approval_of(&call, &Json::null()).await);
                 if name == "first" && !user_text.contains("once") {
                     permits.acquire().await.unwrap().forget();
                 }
@@ -96,7 +91,7 @@ impl Host {
 
     /// The first assistant message as a client sends it whose user has approved its call.
     async fn approved_message(&self) -> Value {
-        let chat = self.chats.chat(&ada(), &"chat".into()).await.unwrap();
+        let chat = stored(&self.chats).await;
         let mut message = serde_json::to_value(&chat.messages[1]).unwrap();
         respond_to_all(&mut message, true);
         message
@@ -109,19 +104,15 @@ impl Host {
 
     async fn approve(&self, call: &str) {
         let pending = self.chats.approvals().pending(&ada()).await.unwrap();
-        let pending_approval = pending
-            .iter()
-            .find(|pending_approval| pending_approval.record.tool_call_id.as_str() == call)
-            .unwrap();
-        let approval_id = pending_approval.approval_id.clone();
-        let decision = ApprovalDecision::new(approval_id, true);
-        assert!(self.chats.decide(&ada(), vec![decision]).await.unwrap()[0].accepted);
+        let mut pending = pending.iter();
+        let asked = pending.find(|it| it.record.tool_call_id.as_str() == call).unwrap();
+        assert!(decide(&self.chats, &asked.approval_id, true).await);
     }
 
     /// The last message as a client sends it that has executed its tool, and whose user has approved
     /// the other calls.
     async fn message_with_client_output(&self) -> Value {
-        let chat = self.chats.chat(&ada(), &"chat".into()).await.unwrap();
+        let chat = stored(&self.chats).await;
         let mut message = serde_json::to_value(chat.messages.last()).unwrap();
         for part in message["parts"].as_array_mut().unwrap() {
             if part["state"] == "input-available" {
@@ -199,7 +190,7 @@ async fn a_client_output_counts_that_is_sent_before_the_run_has_ended_that_made_
     assert_eq!(host.calls(), 2);
     let read = host.read.lock().unwrap()[1].clone();
     assert!(read.contains("here") && read.contains("done"), "{read}");
-    let chat = host.chats.chat(&ada(), &"chat".into()).await.unwrap();
+    let chat = stored(&host.chats).await;
     assert_eq!(chat.client_executed, []);
 }
 
@@ -228,8 +219,7 @@ async fn a_continued_run_stops_when_its_message_is_edited_away() {
     host.approve("first").await;
     wait_one_second().await;
     assert_eq!(host.calls(), 2, "the run has continued and waits for a permit");
-    let edited = user_message("m1", "once more");
-    let request = request(&json!({"id": "chat", "messages": [edited], "messageId": "m1"}));
+    let request = edit("chat", "m1", "once more");
     drop(host.chats.stream_response(&ada(), request).await.unwrap());
     wait_one_second().await;
     // The new run takes one permit. The removed run would take the other.
@@ -252,7 +242,7 @@ async fn a_message_that_is_edited_away_during_a_tool_run_leaves_no_trace_in_the_
         wait_one_second().await;
     };
     futures::join!(host.post(page), edit_while_running);
-    let chat = host.chats.chat(&ada(), &"chat".into()).await.unwrap();
+    let chat = stored(&host.chats).await;
     assert_eq!(chat.messages.len(), 2, "{:?}", chat.messages);
     assert!(!chat.messages[1].parts.is_empty());
     assert_eq!(host.calls(), 2);

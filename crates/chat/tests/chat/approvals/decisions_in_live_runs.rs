@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_stream::stream;
+use chat_test_support::answers::{decide, post, questions, read_until, stored};
 use chat_test_support::test_server::Tools;
-use futures::StreamExt;
 use serde_json::Value;
-use test_support::requests::{ada, say};
+use test_support::requests::ada;
 use test_support::responses::{chunks_of, message_of, text_of};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
-use ui_message_stream::approval::{ApprovalDecision, Approvals};
+use ui_message_stream::approval::Approvals;
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::message::Role;
 use ui_message_stream::{AgentEvent, Json, UiMessage};
@@ -21,26 +21,16 @@ use ui_message_stream_chat::{ChatServer, ChatStream, Turn};
 /// Shorter than the interval of the comments that keep a connection open.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// A response that a page reads, and the message that the page holds.
+/// A response that a page reads, and what it has read.
 struct Page {
     response: ChatStream,
     read: String,
 }
 
 impl Page {
-    async fn post(chats: &ChatServer, id: &str) -> Self {
-        let response = chats.stream_response(&ada(), say("chat", id, "Go")).await.unwrap();
-        Page { response, read: String::new() }
-    }
-
-    /// Reads until the response holds this text.
+    /// Reads until this text has come.
     async fn read_until(&mut self, text: &str) {
-        while !self.read.contains(text) {
-            let next = timeout(MAX_WAIT, self.response.next()).await;
-            let frames = next.ok().flatten().unwrap_or_else(|| panic!("no {text}: {}", self.read));
-            let frames = frames.unwrap();
-            self.read += std::str::from_utf8(&frames).unwrap();
-        }
+        self.read += &timeout(MAX_WAIT, read_until(&mut self.response, text)).await.expect(text);
     }
 
     /// Reads the response to its end. Returns its chunks, and the message of a client that has read
@@ -90,13 +80,10 @@ fn server(tools: &Tools, permits: &Arc<Semaphore>, plain_calls: usize) -> ChatSe
 
 /// Begins the second turn, and approves its call while the agent writes.
 async fn approve_in_live_run(chats: &ChatServer) -> Page {
-    let _ = Page::post(chats, "m1").await.read_to_end().await;
-    let mut page = Page::post(chats, "m2").await;
+    text_of(post(chats, "m1", "Go").await).await;
+    let mut page = Page { response: post(chats, "m2", "Go").await, read: String::new() };
     page.read_until("Wa").await;
-    let pending = chats.approvals().for_chat(&ada(), &"chat".into()).pending().await.unwrap();
-    let approval_id = pending[0].approval_id.clone();
-    let yes = ApprovalDecision::new(approval_id, true);
-    chats.decide(&ada(), vec![yes]).await.unwrap();
+    decide(chats, &questions(chats).await[0], true).await;
     page.read_until(r#""deleted":true"#).await;
     page
 }
@@ -139,7 +126,7 @@ async fn the_text_that_the_model_writes_goes_on_after_the_result() {
     permits.add_permits(1);
     let (_, message) = page.read_to_end().await;
     assert_eq!(texts(&message), ["Waiting.", "Done."]);
-    let chat = chats.chat(&ada(), &"chat".into()).await.unwrap();
+    let chat = stored(&chats).await;
     assert_eq!(texts(chat.messages.last().unwrap()), ["Waiting.", "Done."]);
 }
 

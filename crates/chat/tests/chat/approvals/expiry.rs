@@ -4,8 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_stream::stream;
+use chat_test_support::answers::{follow, post, stored};
 use futures::StreamExt;
 use serde_json::{Value, json};
+use test_support::requests::ada;
 use test_support::responses::chunks_of;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
@@ -14,14 +16,13 @@ use ui_message_stream::approval::{
     Approvals, AuditEvent, AuditEventKind, AuditSink, KeyRing, ToolList,
 };
 use ui_message_stream::event::ToolCall;
-use ui_message_stream::id::ChatId;
 use ui_message_stream::message::ToolState;
 use ui_message_stream::{AgentEvent, Json, UserText};
 use ui_message_stream_chat::store::{InMemoryLogStore, ListChats};
 use ui_message_stream_chat::{ChatAgent, ChatServer, ChatStream, Turn};
 
 use super::bell_ringer::ring;
-use crate::endings::faults::{ada, post, text_of};
+use crate::endings::faults::text_of;
 
 const TTL: Duration = Duration::from_secs(600);
 
@@ -44,12 +45,8 @@ impl Audit {
     }
 }
 
-/// Two servers on the same stores, whose agents ask for an approval in each turn.
-fn servers() -> ([ChatServer; 2], Audit) {
-    servers_of(ring)
-}
-
-fn servers_of(agent: impl ChatAgent + Clone) -> ([ChatServer; 2], Audit) {
+/// Two servers on the same stores.
+fn servers(agent: impl ChatAgent + Clone) -> ([ChatServer; 2], Audit) {
     let (logs, ledger) = (Arc::new(InMemoryLogStore::new()), Arc::new(InMemoryLedger::new()));
     let audit = Audit::default();
     let servers = [(); 2].map(|()| {
@@ -62,10 +59,6 @@ fn servers_of(agent: impl ChatAgent + Clone) -> ([ChatServer; 2], Audit) {
     (servers, audit)
 }
 
-async fn ask(chats: &ChatServer) {
-    text_of(chats.stream_response(&ada(), post("m1", "Ring")).await.unwrap()).await;
-}
-
 /// Whether the store holds the chat as one with questions. A list reads no ledger.
 async fn has_questions(chats: &ChatServer) -> bool {
     let list = ListChats { limit: 10, after: None, search: None };
@@ -74,8 +67,8 @@ async fn has_questions(chats: &ChatServer) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_expires_once_and_in_time_and_its_chat_shows_it() {
-    let ([first, second], audit) = servers();
-    ask(&first).await;
+    let ([first, second], audit) = servers(ring);
+    text_of(post(&first, "m1", "Ring").await).await;
     let mut page = second.follow(&ada(), 20).unwrap();
     let opened = page.next().await.unwrap().unwrap();
     assert!(String::from_utf8_lossy(&opened).contains(r#""hasQuestions":true"#), "{opened:?}");
@@ -97,8 +90,8 @@ async fn a_request_expires_once_and_in_time_and_its_chat_shows_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_of_a_lost_server_expires_at_another_one() {
-    let ([first, second], audit) = servers();
-    ask(&first).await;
+    let ([first, second], audit) = servers(ring);
+    text_of(post(&first, "m1", "Ring").await).await;
     drop(first);
     sleep(TTL + Duration::from_secs(61)).await;
     assert_eq!(audit.expired_after().len(), 1);
@@ -111,9 +104,8 @@ async fn a_request_may_expire_before_an_older_one() {
     let audit = Audit::default();
     let tools = ToolList::new().tool("ring", "Rings the bell.", &Json::null());
     let approvals = Approvals::new(tools).with_audit(audit.clone());
-    let agent = |_: Turn| stream! { yield AgentEvent::text("Hi") };
     let _chats =
-        ChatServer::new(agent, approvals.clone()).with_store(Arc::new(InMemoryLogStore::new()));
+        ChatServer::new(ring, approvals.clone()).with_store(Arc::new(InMemoryLogStore::new()));
     for (chat, seconds) in [("long", 3_600), ("short", 10)] {
         let approvals = approvals.clone().with_approval_ttl(Duration::from_secs(seconds));
         let of_chat = approvals.for_chat(&ada(), &chat.into());
@@ -177,13 +169,11 @@ async fn the_readers_of_a_live_answer_learn_in_time_that_its_question_has_expire
             yield AgentEvent::text("ing.");
         }
     };
-    let ([first, second], audit) = servers_of(agent);
+    let ([first, second], audit) = servers(agent);
     let begun = Instant::now();
-    let mut page = Page::new(first.stream_response(&ada(), post("m1", "Ring")).await.unwrap());
+    let mut page = Page::new(post(&first, "m1", "Ring").await);
     page.read_until("Wait", begun).await;
-    let chat = ChatId::from("chat");
-    let other = second.resume_stream(&ada(), &chat, None).await.unwrap().unwrap();
-    let mut other = Page::new(other);
+    let mut other = Page::new(follow(&second).await);
     let expired = "tool-output-error";
     let (here, there) =
         futures::join!(page.read_until(expired, begun), other.read_until(expired, begun));
@@ -208,8 +198,8 @@ async fn the_readers_of_a_live_answer_learn_in_time_that_its_question_has_expire
     let read = read.lock().unwrap().clone();
     assert!(read.len() == 2 && read[1].contains(r#""why":"expired""#), "{read:#?}");
     assert_eq!(audit.expired_after().len(), 1);
-    let stored = first.chat(&ada(), &chat).await.unwrap();
-    let call = stored.messages[1].tool_parts().next().unwrap();
+    let chat = stored(&first).await;
+    let call = chat.messages[1].tool_parts().next().unwrap();
     assert!(
         matches!(&call.state, ToolState::OutputError { error_text, .. } if error_text == UserText::Expired.text()),
         "{call:?}"

@@ -53,10 +53,9 @@ async fn a_team_lists_and_decides_what_it_is_asked_by_tool_and_by_chat() {
     let refused = host.get("bob", "/api/approvals?tool=%ff").await;
     assert_eq!((refused.status.as_u16(), &*refused.text), (400, "tool: expected a text in UTF-8"));
 
-    let decision = json!({"approvalId": asked["approvalId"], "approved": true});
+    let id = asked["approvalId"].as_str().unwrap();
     for (user, accepted) in [("carol", false), ("alice", false), ("bob", true)] {
-        let answer = host.decide(user, &json!({"decisions": [decision]})).await.json();
-        assert_eq!(answer["decisions"][0]["accepted"], accepted, "{user}");
+        assert_eq!(host.decides(user, id, true).await, accepted, "{user}");
     }
     assert_eq!(host.tools.effects().len(), 1);
     assert!(host.pending("bob").await.is_empty());

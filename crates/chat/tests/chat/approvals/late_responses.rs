@@ -127,9 +127,7 @@ impl Case {
             Event::ProcessIsLost => {
                 let holder = LeaseHolderId::from_bytes([9; 16]);
                 let claimed = update(&**ledger, *record, |record, now| {
-                    let decided_by = Principal::new("alice");
-                    let decision = RecordedDecision::new(decided_by, now);
-                    record.claim(&decision, holder, LEASE)
+                    record.claim(&by_alice(now), holder, LEASE)
                 });
                 claimed.await.unwrap().unwrap();
                 ledger.set_test_time(START.after(2 * LEASE));
@@ -138,10 +136,7 @@ impl Case {
             Event::AnotherApproves => assert!(self.decide("boss", true).await),
             Event::AnotherDenies => assert!(self.decide("boss", false).await),
             Event::ServerOfDenialIsLost => {
-                let denied = update(&**ledger, *record, |record, now| {
-                    let decided_by = Principal::new("alice");
-                    record.deny(&RecordedDecision::new(decided_by, now))
-                });
+                let denied = update(&**ledger, *record, |record, now| record.deny(&by_alice(now)));
                 denied.await.unwrap().unwrap();
                 return;
             }
@@ -151,9 +146,7 @@ impl Case {
 
     /// Posts a decision from a second screen. Returns whether it counts.
     async fn decide(&self, person: &str, approved: bool) -> bool {
-        let decision = json!({"approvalId": self.approval_id, "approved": approved});
-        let answer = self.host.decide(person, &json!({"decisions": [decision]})).await.json();
-        answer["decisions"][0]["accepted"].as_bool().unwrap()
+        self.host.decides(person, &self.approval_id, approved).await
     }
 
     /// The tool part and the state of the data part on a page that is opened again, once the call
@@ -161,13 +154,16 @@ impl Case {
     async fn settled(&self) -> (Value, Value) {
         let mut seen = Default::default();
         eventually(async || {
-            let history = self.host.get("alice", "/api/chat/chat").await.json();
-            seen = shown(history["messages"].as_array().unwrap());
+            seen = shown(&self.host.messages("alice").await);
             seen.0["state"].as_str().unwrap().starts_with("output-")
         })
         .await;
         seen
     }
+}
+
+fn by_alice(now: UnixMillis) -> RecordedDecision {
+    RecordedDecision::new(Principal::new("alice"), now)
 }
 
 /// The tool part of these messages, and the newest state of its data part.
@@ -222,10 +218,9 @@ async fn a_late_response_changes_nothing_that_any_page_shows_about_the_call() {
 async fn a_reloaded_page_shows_that_a_request_has_expired_or_was_revoked() {
     for (event, approval) in [(Event::Expires, "expired"), (Event::HostRevokes, "revoked")] {
         let case = Case::new().await;
-        let stored = || async { case.host.get("alice", "/api/chat/chat").await.json() };
-        assert_eq!(shown(stored().await["messages"].as_array().unwrap()).1, "pending");
+        assert_eq!(shown(&case.host.messages("alice").await).1, "pending");
         case.happens(event).await;
-        let (part, shown) = shown(stored().await["messages"].as_array().unwrap());
+        let (part, shown) = shown(&case.host.messages("alice").await);
         assert_eq!((&part["state"], shown), (&json!("output-error"), json!(approval)), "{event:?}");
     }
 }

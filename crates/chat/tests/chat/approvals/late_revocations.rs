@@ -6,16 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_stream::stream;
+use chat_test_support::answers::{decide, post, questions};
 use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
 use test_support::any_tool::AnyTool;
-use test_support::requests::{self, ada};
+use test_support::eventually;
+use test_support::requests::{ada, say};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use ui_message_stream::approval::store::InMemoryLedger;
-use ui_message_stream::approval::{ApprovalDecision, Approvals, KeyRing};
+use ui_message_stream::approval::{Approvals, KeyRing};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::id::ApprovalId;
-use ui_message_stream::{AgentEvent, ChatRequest, Json};
+use ui_message_stream::{AgentEvent, Json};
 use ui_message_stream_chat::store::{InMemoryLogStore, LoadLog, LoadedLog, LogStore};
 use ui_message_stream_chat::{ChatServer, Turn};
 
@@ -96,19 +98,12 @@ impl Servers {
     }
 
     async fn pending(&self) -> Vec<ApprovalId> {
-        let pending = self.fast.approvals().pending(&ada()).await.unwrap();
-        pending.into_iter().map(|pending| pending.approval_id).collect()
+        questions(&self.fast).await
     }
 
     async fn until_held(&self) {
-        while !self.loads.is_holding() {
-            sleep(Duration::from_millis(1)).await;
-        }
+        eventually(async || self.loads.is_holding()).await;
     }
-}
-
-fn question() -> ChatRequest {
-    requests::say("chat", "m1", "Ring")
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,7 +115,7 @@ async fn a_deletion_does_not_revoke_what_the_agent_of_a_new_chat_with_the_same_i
         tokio::spawn(async move { slow.delete(&ada(), &"chat".into()).await })
     };
     servers.until_held().await;
-    servers.fast.complete_response(&ada(), question()).await.unwrap();
+    servers.fast.complete_response(&ada(), say("chat", "m1", "Ring")).await.unwrap();
     let pending = servers.pending().await;
     assert_eq!(pending.len(), 1);
     servers.loads.released.add_permits(1);
@@ -132,23 +127,17 @@ async fn a_deletion_does_not_revoke_what_the_agent_of_a_new_chat_with_the_same_i
 async fn the_end_of_a_run_that_was_taken_does_not_revoke_what_the_next_run_of_its_message_requests()
 {
     let servers = Servers::new();
-    let id = &"chat".into();
-    let response = servers.slow.stream_response(&ada(), question()).await.unwrap();
-    while servers.pending().await.is_empty() {
-        sleep(Duration::from_millis(1)).await;
-    }
+    let response = post(&servers.slow, "m1", "Ring").await;
+    eventually(async || !servers.pending().await.is_empty()).await;
     let [first] = &servers.pending().await[..] else { panic!("one request") };
-    let approved = ApprovalDecision::new(first.clone(), true);
     // The agent fails, and the turn loads the chat to save it.
     servers.loads.hold_next();
     servers.permits.add_permits(1);
     servers.until_held().await;
     // Another server stops the run. An answer to its message begins the next run, which asks again.
-    servers.fast.stop(&ada(), id).await.unwrap();
-    assert!(servers.fast.decide(&ada(), vec![approved]).await.unwrap()[0].accepted);
-    while servers.pending().await.is_empty() {
-        sleep(Duration::from_millis(1)).await;
-    }
+    servers.fast.stop(&ada(), &"chat".into()).await.unwrap();
+    assert!(decide(&servers.fast, first, true).await);
+    eventually(async || !servers.pending().await.is_empty()).await;
     let pending = servers.pending().await;
     servers.loads.released.add_permits(1);
     sleep(Duration::from_secs(30)).await;

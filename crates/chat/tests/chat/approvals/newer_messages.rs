@@ -9,15 +9,9 @@ use chat_test_support::test_server::Host;
 use serde_json::json;
 use test_support::eventually;
 use test_support::ledger_double::{Fault, LedgerDouble, Operation};
+use test_support::requests::part;
 use ui_message_stream::UserText;
 use ui_message_stream::approval::OnNewMessage;
-
-/// Posts a decision from a second screen. Returns whether it counts.
-async fn decide(host: &Host, person: &str, id: &str, approved: bool) -> bool {
-    let decision = json!({"approvalId": id, "approved": approved});
-    let answer = host.decide(person, &json!({"decisions": [decision]})).await.json();
-    answer["decisions"][0]["accepted"].as_bool().unwrap()
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_others_decide_on_waits_for_them_while_its_requester_sends_messages() {
@@ -38,19 +32,17 @@ async fn a_call_that_others_decide_on_waits_for_them_while_its_requester_sends_m
     let answer = host.chat("alice", approved.to_string()).await;
     let last_step = answer.chunks().into_iter().rfind(|chunk| chunk["type"] == "data-run-end");
     assert!(last_step.is_some(), "{}", answer.text);
-    assert!(!decide(&host, "alice", &id, true).await);
+    assert!(!host.decides("alice", &id, true).await);
     assert_eq!(host.model.prompts().len(), prompts, "the model was called");
     assert!(host.tools.effects().is_empty());
     assert_eq!(host.pending("alice").await.len(), 1);
 
-    assert!(decide(&host, "boss", &id, true).await);
+    assert!(host.decides("boss", &id, true).await);
     eventually(async || {
-        let stored = host.get("alice", "/api/chat/chat").await.json();
-        let parts = stored["messages"][1]["parts"].as_array().unwrap();
-        let of_type = |kind: &str| parts.iter().find(|part| part["type"] == kind).unwrap();
-        let has_run = of_type("tool-delete_file")["state"] == "output-available";
+        let message = &host.messages("alice").await[1];
+        let has_run = part(message, "tool-delete_file")["state"] == "output-available";
         if has_run {
-            assert_eq!(of_type("data-approval")["data"]["approvedBy"], "boss");
+            assert_eq!(part(message, "data-approval")["data"]["approvedBy"], "boss");
         }
         has_run
     })
@@ -86,7 +78,7 @@ async fn a_newer_message_stops_an_approval_although_the_ledger_failed_when_it_ar
     let log = host.log("alice", "chat").await;
     assert_eq!(log.snapshot.map(|it| it.position), Some(log.head.length));
 
-    assert!(!decide(&host, "alice", &id, true).await);
+    assert!(!host.decides("alice", &id, true).await);
     assert!(host.tools.effects().is_empty());
     assert!(host.pending("alice").await.is_empty());
 }
@@ -99,29 +91,24 @@ async fn a_newer_message_denies_a_request_with_or_without_an_approval_if_the_pol
         let id = browser.approval_ids()[0].clone();
         let late = browser.answered(true);
         if approved {
-            browser.messages = late["messages"].as_array().unwrap().clone();
+            browser.respond(true);
         }
         browser.say(&host, "hello").await;
-        let stored = host.get("alice", "/api/chat/chat").await.json();
-        let parts = stored["messages"][1]["parts"].as_array().unwrap();
-        let of_type = |kind: &str| parts.iter().find(|part| part["type"] == kind).unwrap();
-        let call = of_type("tool-delete_file");
+        let stored = host.messages("alice").await;
+        let call = part(&stored[1], "tool-delete_file");
         assert_eq!(call["state"], "output-denied", "{call:#}");
         let denial =
             json!({"id": id, "approved": false, "reason": UserText::DeniedByMessage.text()});
         assert_eq!(call["approval"], denial);
-        let data = &of_type("data-approval")["data"];
+        let data = &part(&stored[1], "data-approval")["data"];
         assert_eq!((&data["state"], &data["approvedBy"]), (&json!("denied"), &json!("alice")));
         let prompts = host.model.prompts();
         assert!(prompts.last().unwrap().contains(UserText::DeniedByMessage.text()), "{prompts:#?}");
 
         // The first outcome stands.
-        assert!(!decide(&host, "alice", &id, true).await);
+        assert!(!host.decides("alice", &id, true).await);
         host.chat("alice", late.to_string()).await;
-        assert_eq!(
-            host.get("alice", "/api/chat/chat").await.json()["messages"][1],
-            stored["messages"][1]
-        );
+        assert_eq!(host.messages("alice").await[1], stored[1]);
         assert!(host.tools.effects().is_empty() && host.pending("alice").await.is_empty());
     }
 }

@@ -3,16 +3,14 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use chat_test_support::answers::post;
 use futures::StreamExt;
 use tokio::time::sleep;
-use ui_message_stream::approval::{
-    ApprovalEvent, ApprovalNotice, Approvals, Notifier, Principal, ToolList,
-};
+use ui_message_stream::approval::{ApprovalEvent, ApprovalNotice, Approvals, Notifier, ToolList};
 use ui_message_stream::{BoxError, BoxFuture, Json};
 use ui_message_stream_chat::ChatServer;
 
 use super::bell_ringer::ring;
-use crate::endings::faults::{ada, post};
 
 /// Takes two seconds for each event.
 #[derive(Debug, Clone, Default)]
@@ -38,9 +36,8 @@ fn server(slow: &Slow) -> ChatServer {
     ChatServer::new(ring, approvals.with_approval_ttl(Duration::from_secs(60)))
 }
 
-async fn ask(chats: &ChatServer, user: &Principal) {
-    let response = chats.stream_response(user, post("chat", "m1")).await.unwrap();
-    drop(response.collect::<Vec<_>>().await);
+async fn ask(chats: &ChatServer) {
+    drop(post(chats, "m1", "Ring").await.collect::<Vec<_>>().await);
 }
 
 #[tokio::test(start_paused = true)]
@@ -48,7 +45,7 @@ async fn events_are_delivered_beside_the_stream_also_when_a_request_expires() {
     let slow = Slow::default();
     let chats = server(&slow);
     let begun = tokio::time::Instant::now();
-    ask(&chats, &ada()).await;
+    ask(&chats).await;
     assert!(begun.elapsed() < Duration::from_secs(1), "the stream does not wait");
     sleep(Duration::from_secs(3)).await;
     assert_eq!(*slow.delivered.lock().unwrap(), [ApprovalEvent::Requested]);
@@ -60,7 +57,7 @@ async fn events_are_delivered_beside_the_stream_also_when_a_request_expires() {
 async fn a_shutdown_waits_for_the_events_that_were_begun() {
     let slow = Slow::default();
     let chats = server(&slow);
-    ask(&chats, &ada()).await;
+    ask(&chats).await;
     sleep(Duration::from_millis(100)).await;
     assert_eq!(slow.begun.lock().unwrap().len(), 1);
     chats.shut_down(Duration::from_secs(10)).await;

@@ -9,13 +9,14 @@ use std::time::Duration;
 use async_stream::stream;
 use axum::body::Body;
 use axum::http::{Method, StatusCode};
+use chat_test_support::answers::{decide, follow, questions, stored};
 use chat_test_support::test_server::{Client, Host, Line, Scripted, Tools};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use test_support::any_tool::AnyTool;
 use test_support::eventually;
 use test_support::ledger_double::{Fault, LedgerDouble, Operation};
-use test_support::requests::{ada, say, send, user_message};
+use test_support::requests::{ada, part_mut, say, send, user_message};
 use test_support::responses::{chunks_of, text_of};
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{ApprovalDecision, Approvals};
@@ -34,12 +35,10 @@ fn decisions(ids: &[(&str, bool)]) -> Value {
 }
 
 /// The stored conversation, once no run is active in it.
-async fn history(host: &Host, person: &str, chat: &str) -> Vec<Value> {
-    let path = format!("/api/chat/{chat}");
+async fn history(host: &Host) -> Vec<Value> {
     let mut messages: Vec<Value> = Vec::new();
     eventually(async || {
-        let stored = host.get(person, &path).await.json()["messages"].take();
-        messages = serde_json::from_value(stored).unwrap();
+        messages = host.messages("alice").await;
         let last = messages.last().and_then(|message| message["parts"].as_array()?.last());
         last.is_some_and(|part| part["type"] == "text")
     })
@@ -54,8 +53,8 @@ fn counts(answer: &Value) -> Vec<bool> {
 
 /// Returns the states of the approvals in the messages of a chat.
 async fn approval_states(host: &Host) -> Vec<Value> {
-    let messages = host.get("alice", "/api/chat/chat").await.json()["messages"].take();
-    let parts = messages.as_array().unwrap().iter().flat_map(|message| {
+    let messages = host.messages("alice").await;
+    let parts = messages.iter().flat_map(|message| {
         message["parts"].as_array().unwrap().iter().filter(|part| part["type"] == "data-approval")
     });
     parts.map(|part| part["data"]["state"].clone()).collect()
@@ -74,9 +73,7 @@ async fn other_pages_see_that_a_call_is_approved_while_it_is_executed() {
                 false => drop(answering.decide("alice", &decisions(&[(&id, true)])).await),
             }
         });
-        while host.tools.effects().is_empty() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        eventually(async || !host.tools.effects().is_empty()).await;
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert_eq!(approval_states(&host).await, ["approved"]);
 
@@ -137,12 +134,11 @@ fn bell() -> AnyTool {
 
 #[tokio::test(start_paused = true)]
 async fn the_agent_of_a_host_continues_its_message_after_an_out_of_band_approval() {
-    let (chats, ada) = (ChatServer::new(bell_ringer::ring, Approvals::new(bell())), ada());
-    chats.complete_response(&ada, ring("chat")).await.unwrap();
-    let approved = decision(&chats, true).await;
-    assert!(chats.decide(&ada, vec![approved]).await.unwrap()[0].accepted);
+    let chats = ChatServer::new(bell_ringer::ring, Approvals::new(bell()));
+    chats.complete_response(&ada(), ring("chat")).await.unwrap();
+    assert!(decide(&chats, &questions(&chats).await[0], true).await);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let chat = chats.chat(&ada, &"chat".into()).await.unwrap();
+    let chat = stored(&chats).await;
     assert_eq!(chat.messages.len(), 2);
     assert_eq!(chat.messages[1].text(), "You heard it.");
 }
@@ -157,7 +153,7 @@ async fn an_out_of_band_approval_runs_the_tool_and_the_browsers_next_post_reads_
         decided,
         json!({"decisions": [{"approvalId": id, "approved": true, "accepted": true}]})
     );
-    let stored = history(&host, "alice", "chat").await;
+    let stored = history(&host).await;
     assert_eq!(host.tools.effects().len(), 1);
     assert!(host.pending("alice").await.is_empty());
 
@@ -182,13 +178,10 @@ async fn a_reloaded_conversation_shows_each_decision_and_who_decided() {
         {"approvalId": ids[1], "approved": false, "reason": "too much"},
     ]});
     assert_eq!(counts(&host.decide("alice", &both).await.json()), [true, true]);
-    let stored = history(&host, "alice", "chat").await;
+    let stored = history(&host).await;
     let parts = stored.last().unwrap()["parts"].as_array().unwrap();
-    let shown: Vec<&Value> = parts
-        .iter()
-        .filter(|part| part["type"] == "data-approval")
-        .map(|part| &part["data"])
-        .collect();
+    let shown = parts.iter().filter(|part| part["type"] == "data-approval");
+    let shown: Vec<&Value> = shown.map(|part| &part["data"]).collect();
     let [deletion, transfer] = shown[..] else { panic!("{parts:#?}") };
     assert_eq!(
         (&deletion["state"], &deletion["approvedBy"]),
@@ -206,7 +199,7 @@ async fn an_out_of_band_denial_is_final() {
     let (host, mut browser) = Host::with_alice("delete notes.txt").await;
     let id = browser.approval_ids()[0].clone();
     assert_eq!(counts(&host.decide("alice", &decisions(&[(&id, false)])).await.json()), [true]);
-    history(&host, "alice", "chat").await;
+    history(&host).await;
 
     assert_eq!(counts(&host.decide("alice", &decisions(&[(&id, true)])).await.json()), [false]);
     browser.answer(&host, true).await;
@@ -222,7 +215,7 @@ async fn an_approval_and_a_denial_in_one_request_deny_the_call() {
         let both = decisions(&answers.map(|approved| (id.as_str(), approved)));
         let accepted = answers.map(|approved| !approved);
         assert_eq!(counts(&host.decide("alice", &both).await.json()), accepted);
-        history(&host, "alice", "chat").await;
+        history(&host).await;
         assert!(host.pending("alice").await.is_empty());
         assert!(host.tools.effects().is_empty());
     }
@@ -240,19 +233,17 @@ async fn of_two_calls_one_can_be_decided_out_of_band_and_the_other_in_the_browse
             assert_eq!(host.pending("alice").await.len(), 1);
         }
         // The client shows both requests as open.
-        let mut body = browser.answered(true);
+        let transfer = browser.pending_parts()[1].clone();
+        browser.respond(true);
         if !first_out_of_band {
-            let parts = body["messages"][1]["parts"].as_array_mut().unwrap();
-            let transfer = parts.iter_mut().find(|part| part["type"] == "tool-transfer").unwrap();
-            *transfer = browser.pending_parts()[1].clone();
+            *part_mut(&mut browser.messages[1], "tool-transfer") = transfer;
         }
-        browser.messages = body["messages"].as_array().unwrap().clone();
         browser.send(&host).await;
         if !first_out_of_band {
             assert_eq!(host.model.prompts().len(), prompts);
             host.decide("alice", &decisions(&[(&ids[1], true)])).await;
         }
-        history(&host, "alice", "chat").await;
+        history(&host).await;
         assert_eq!(host.model.prompts().len(), prompts + 1);
         assert_eq!(host.tools.effects().len(), 2);
     }
@@ -267,7 +258,7 @@ async fn all_pending_approvals_of_a_chat_can_be_denied_in_one_request() {
     other.say(&host, "delete draft.md").await;
     let all = json!({"chatId": "chat", "approved": false, "reason": "all of it"});
     assert_eq!(counts(&host.decide("alice", &all).await.json()), [true, true]);
-    history(&host, "alice", "chat").await;
+    history(&host).await;
     assert!(host.tools.effects().is_empty());
     // The request in the other chat stays pending.
     assert_eq!(host.pending("alice").await.len(), 1);
@@ -365,13 +356,9 @@ async fn an_approver_may_decide_for_other_users_where_the_host_authorizes_it() {
     browser.answer(&host, true).await;
     let tools: Vec<String> = host.tools.effects().into_iter().map(|effect| effect.tool).collect();
     assert_eq!(tools, ["transfer", "delete_file"]);
-    let approved_by: Vec<Value> = browser.last()["parts"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|part| part["type"] == "data-approval")
-        .map(|part| part["data"]["approvedBy"].clone())
-        .collect();
+    let parts = browser.last()["parts"].as_array().unwrap().iter();
+    let shown = parts.filter(|part| part["type"] == "data-approval");
+    let approved_by: Vec<&Value> = shown.map(|part| &part["data"]["approvedBy"]).collect();
     assert_eq!(approved_by, ["alice", "boss"]);
 }
 
@@ -408,7 +395,7 @@ async fn a_decision_does_not_wait_for_the_tool() {
     assert_eq!(counts(&host.decide("alice", &decisions(&[(&id, true)])).await.json()), [true]);
     assert!(host.pending("alice").await.is_empty());
     host.tools.hold(false);
-    history(&host, "alice", "chat").await;
+    history(&host).await;
     assert_eq!(host.tools.effects().len(), 1);
 }
 
@@ -425,7 +412,7 @@ async fn the_same_decision_sent_by_both_routes_at_once_counts_once() {
         };
         browser.answer(&host, approved).await;
         assert_eq!(counts(&out_of_band.await.unwrap()), [true]);
-        let stored = history(&host, "alice", "chat").await;
+        let stored = history(&host).await;
         assert_eq!(host.tools.effects().len(), usize::from(approved));
         assert_eq!(host.model.prompts().len(), prompts + 1, "round {round}");
         assert_eq!(browser.last(), stored.last().unwrap(), "round {round}");
@@ -447,7 +434,7 @@ async fn of_an_approval_and_a_denial_sent_at_once_by_two_routes_exactly_one_coun
         browser.say(&host, "and the weather?").await;
         let expected = if denied { "output-denied" } else { "output-available" };
         eventually(async || {
-            let stored = history(&host, "alice", "chat").await;
+            let stored = history(&host).await;
             let mut calls = stored[1]["parts"].as_array().unwrap().clone();
             calls.retain(|part| part["type"] == "tool-delete_file");
             assert_eq!(calls.len(), 1, "{:#}", stored[1]);
@@ -574,7 +561,7 @@ async fn a_decision_that_the_ledger_cannot_store_is_an_error_and_does_not_count(
         let message = async || {
             // The run has ended.
             tokio::time::sleep(Duration::from_secs(1)).await;
-            let chat = chats.chat(&ada, &"chat".into()).await.unwrap();
+            let chat = stored(&chats).await;
             (chat.answer_end(), serde_json::to_string(&chat.messages[1].parts).unwrap())
         };
         let (_, asked) = message().await;
@@ -650,16 +637,10 @@ async fn a_decision_on_a_call_whose_id_is_not_unique_shows_its_result_at_that_ca
     };
     let tools = Tools::default();
     let chats = ChatServer::new(agent, Approvals::new(tools.clone()));
-    let (ada, chat_id) = (ada(), "chat".into());
-    let request = say("chat", "m1", "Go");
-    let asked = chats.complete_response(&ada, request).await.unwrap();
-    let approval_id = asked.approvals[0].approval_id.clone();
-    let yes = ApprovalDecision::new(approval_id, true);
+    let asked = chats.complete_response(&ada(), say("chat", "m1", "Go")).await.unwrap();
     tools.hold(true);
-    chats.decide(&ada, vec![yes]).await.unwrap();
-    let Some(response) = chats.resume_stream(&ada, &chat_id, None).await.unwrap() else {
-        panic!("no live run")
-    };
+    decide(&chats, &asked.approvals[0].approval_id, true).await;
+    let response = follow(&chats).await;
     tools.hold(false);
     let read = text_of(response).await;
     let chunks = chunks_of(&read);
@@ -667,11 +648,7 @@ async fn a_decision_on_a_call_whose_id_is_not_unique_shows_its_result_at_that_ca
         let of_kind = chunks.iter().filter(|chunk| chunk["type"] == kind);
         of_kind.map(|chunk| chunk[id].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    let last = |ids: Vec<String>| ids.last().cloned();
-    assert_eq!(
-        last(shown("tool-output-available", "toolCallId")).as_deref(),
-        Some("call_0-1"),
-        "{read}"
-    );
+    let outputs = shown("tool-output-available", "toolCallId");
+    assert_eq!(outputs.last().map(String::as_str), Some("call_0-1"), "{read}");
     assert!(!shown("data-approval", "id").contains(&"call_0".to_owned()), "{read}");
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use axum::http::StatusCode;
 use chat_test_support::test_server::{Client, Host};
 use serde_json::{Value, json};
-use test_support::requests::respond;
+use test_support::requests::{part_mut, respond, user_message};
 
 /// A pending approval of alice, and the ids that an attacker may have.
 struct Scene {
@@ -97,12 +97,9 @@ impl Scene {
             ("used", with_id(&self.used)),
             ("denied", with_id(&self.denied)),
             ("expired", with_id(&self.expired)),
-            (
-                "the call's own id",
-                self.deletion(|part| {
-                    part["approval"]["id"] = part["toolCallId"].clone();
-                }),
-            ),
+            ("the call's own id", {
+                self.deletion(|part| part["approval"]["id"] = part["toolCallId"].clone())
+            }),
             ("changed input", self.deletion(|part| part["input"]["path"] = "budget.xlsx".into())),
             ("more input", self.deletion(|part| part["input"]["force"] = true.into())),
             ("no input", self.deletion(|part| part["input"] = Value::Null)),
@@ -113,8 +110,7 @@ impl Scene {
     /// A body that approves the deletion with a tampered part. The transfer stays open.
     fn deletion(&self, change: impl Fn(&mut Value)) -> Value {
         let mut client = self.client.clone();
-        let parts = client.messages[1]["parts"].as_array_mut().unwrap();
-        let part = parts.iter_mut().find(|part| part["type"] == "tool-delete_file").unwrap();
+        let part = part_mut(&mut client.messages[1], "tool-delete_file");
         respond(part, true);
         change(part);
         client.body()
@@ -156,8 +152,7 @@ async fn a_chat_of_another_user_is_answered_like_an_unknown_chat() {
     let honest = scene.client.answered(true);
     let mut changed = scene.deletion(|part| part["input"]["path"] = "budget.xlsx".into());
     changed["messages"].as_array_mut().unwrap().truncate(2);
-    let parts = json!([{"type": "text", "text": "hello"}]);
-    let message = json!({"id": "u", "role": "user", "parts": parts});
+    let message = user_message("u", "hello");
     for (at, (body, status)) in [
         (honest, 409),
         (changed, 409),

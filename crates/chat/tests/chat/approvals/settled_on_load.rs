@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_stream::stream;
+use chat_test_support::answers::{decide, post, questions, stored};
 use serde_json::json;
-use test_support::requests::{respond_to_all, send, user_message};
+use test_support::eventually;
+use test_support::requests::{ada, respond_to_all, send, user_message};
 use test_support::thread_subscriber::captured;
 use tokio::time::{sleep, timeout};
 use ui_message_stream::AgentEvent;
 use ui_message_stream::approval::store::InMemoryLedger;
-use ui_message_stream::approval::{
-    ApprovalDecision, Approvals, DeferredOutcome, KeyRing, OnNewMessage, ToolList,
-};
+use ui_message_stream::approval::{Approvals, DeferredOutcome, KeyRing, OnNewMessage, ToolList};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::json::Json;
 use ui_message_stream::message::AnswerEnd;
@@ -21,7 +21,7 @@ use ui_message_stream::message::ToolState;
 use ui_message_stream_chat::store::{InMemoryLogStore, ListChats};
 use ui_message_stream_chat::{Chat, ChatServer, Turn};
 
-use crate::endings::faults::{ada, post, text_of};
+use crate::endings::faults::text_of;
 
 const TTL: Duration = Duration::from_secs(600);
 
@@ -62,13 +62,12 @@ impl Servers {
     }
 
     async fn ask(&self) {
-        let response = self.first.stream_response(&ada(), post("m1", "Ring")).await.unwrap();
-        text_of(response).await;
+        text_of(post(&self.first, "m1", "Ring").await).await;
         assert!(self.has_questions().await);
     }
 
     async fn load(&self) -> Chat {
-        self.second.chat(&ada(), &"chat".into()).await.unwrap()
+        stored(&self.second).await
     }
 
     /// Whether the store holds the chat as one with questions.
@@ -76,27 +75,21 @@ impl Servers {
         let list = ListChats { limit: 10, after: None, search: None };
         self.second.list(&ada(), list).await.unwrap().chats[0].has_questions
     }
+
+    async fn close(&self) {
+        let is_closed = eventually(async || !self.has_questions().await);
+        timeout(Duration::from_secs(60), is_closed).await.expect("the question is closed");
+        let chat = self.load().await;
+        assert!(error_of(&chat).contains("not executed"));
+        assert!(!chat.has_open_questions());
+        assert_eq!(chat.answer_end(), Some(AnswerEnd::Finished));
+    }
 }
 
 fn error_of(chat: &Chat) -> &str {
     match &chat.messages[1].tool_parts().next().unwrap().state {
         ToolState::OutputError { error_text, .. } => error_text,
         state => panic!("{state:?}"),
-    }
-}
-
-impl Servers {
-    async fn close(&self) {
-        let is_closed = async {
-            while self.has_questions().await {
-                sleep(Duration::from_millis(10)).await;
-            }
-        };
-        timeout(Duration::from_secs(60), is_closed).await.expect("the question is closed");
-        let chat = self.load().await;
-        assert!(error_of(&chat).contains("not executed"));
-        assert!(!chat.has_open_questions());
-        assert_eq!(chat.answer_end(), Some(AnswerEnd::Finished));
     }
 }
 
@@ -124,21 +117,19 @@ async fn a_question_whose_key_was_lost_is_closed_in_the_store_by_the_next_messag
     let warnings: Vec<&str> = text.lines().filter(|line| line.contains("another key")).collect();
     assert!(matches!(warnings[..], [line] if line.contains("WARN")), "{warnings:#?}");
     assert!(servers.has_questions().await);
-    let next = servers.second.stream_response(&ada(), post("m2", "Go on")).await.unwrap();
-    text_of(next).await;
+    text_of(post(&servers.second, "m2", "Go on").await).await;
     let chat = servers.load().await;
     assert!(error_of(&chat).contains("not executed"));
     assert_eq!(chat.open_approvals().len(), 1, "the new question");
-    assert_eq!(servers.first.approvals().pending(&ada()).await.unwrap(), []);
+    assert_eq!(questions(&servers.first).await, []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_message_at_a_server_with_another_key_closes_no_question_that_messages_leave_open() {
     let servers = Servers::with_rule([7, 8], OnNewMessage::Run);
     servers.ask().await;
-    let next = servers.second.stream_response(&ada(), post("m2", "Go on")).await.unwrap();
-    text_of(next).await;
-    assert_eq!(servers.first.approvals().pending(&ada()).await.unwrap().len(), 1);
+    text_of(post(&servers.second, "m2", "Go on").await).await;
+    assert_eq!(questions(&servers.first).await.len(), 1);
     assert_eq!(servers.load().await.open_approvals().len(), 2, "the new question, too");
 }
 
@@ -146,18 +137,17 @@ async fn a_message_at_a_server_with_another_key_closes_no_question_that_messages
 async fn a_call_that_a_server_with_another_key_has_closed_is_executed_by_no_other_server() {
     let servers = Servers::new([7, 8]);
     servers.ask().await;
-    let [asked] = &servers.first.approvals().pending(&ada()).await.unwrap()[..] else { panic!() };
+    let [asked] = &questions(&servers.first).await[..] else { panic!() };
     let mut answer = serde_json::to_value(&servers.load().await.messages[1]).unwrap();
     respond_to_all(&mut answer, true);
     let answered = send("chat", &json!([user_message("m1", "Ring"), answer]));
     text_of(servers.second.stream_response(&ada(), answered).await.unwrap()).await;
     assert!(error_of(&servers.load().await).contains("not executed"));
-    assert_eq!(servers.first.approvals().pending(&ada()).await.unwrap(), []);
-    let decision = ApprovalDecision::new(asked.approval_id.clone(), true);
-    servers.first.decide(&ada(), vec![decision]).await.unwrap();
+    assert_eq!(questions(&servers.first).await, []);
+    decide(&servers.first, asked, true).await;
     let chat = servers.load().await;
     assert!(error_of(&chat).contains("not executed"), "{chat:?}");
     let outcomes = servers.first.approvals().for_chat(&ada(), &"chat".into());
-    let outcomes = outcomes.outcomes(std::slice::from_ref(&asked.approval_id)).await.unwrap();
+    let outcomes = outcomes.outcomes(std::slice::from_ref(asked)).await.unwrap();
     assert!(matches!(outcomes[..], [(_, DeferredOutcome::Revoked)]), "{outcomes:?}");
 }

@@ -5,23 +5,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_stream::stream;
-use chat_test_support::answers::answer;
+use chat_test_support::answers::{answer, decide, post, questions, stored};
 use serde_json::json;
 use test_support::any_tool::AnyTool;
 use test_support::requests::{ada, edit, request, send, user_message};
 use tokio::sync::Semaphore;
-use ui_message_stream::approval::{ApprovalDecision, Approvals};
+use ui_message_stream::approval::Approvals;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::{Json, UiMessage};
 use ui_message_stream_chat::store::InMemoryLogStore;
 use ui_message_stream_chat::{ChatServer, Turn};
 
-/// Answers the user's last text. A text with "slow" waits for a permit first, a text with "delete"
-/// requests an approval.
-fn chats(permits: &Arc<Semaphore>, deletes: &AnyTool) -> ChatServer {
-    let permits = Arc::clone(permits);
+/// A server that answers the user's last text. A text with "slow" waits for a permit first, a text with
+/// "delete" requests an approval.
+fn server(deletes: AnyTool) -> (ChatServer, Arc<Semaphore>) {
+    let permits = Arc::new(Semaphore::new(0));
+    let of_agent = Arc::clone(&permits);
     let respond = move |turn: Turn| {
-        let permits = Arc::clone(&permits);
+        let permits = Arc::clone(&of_agent);
         stream! {
             let user_text =
                 turn.chat.messages.last().map(UiMessage::text).unwrap_or_default();
@@ -31,19 +32,14 @@ fn chats(permits: &Arc<Semaphore>, deletes: &AnyTool) -> ChatServer {
             if user_text.contains("delete") {
                 let input = Json::string("notes.txt");
                 let call = ToolCall::new("call", "delete");
-                yield Ok::<_, std::io::Error>(AgentEvent::tool_input(call, input.clone()));
-                let id = "call".into();
-                let issued = turn
-                    .approvals
-                    .request_approval(&turn.message_id, &id, "delete", &input, None)
-                    .await;
-                yield Ok(issued.unwrap().event(id));
+                yield Ok::<_, std::io::Error>(AgentEvent::tool_input(call.clone(), input.clone()));
+                yield Ok(turn.approvals.request_approval_of(&call, &input).await);
                 return;
             }
             yield Ok(AgentEvent::text(format!("An answer to {user_text}")));
         }
     };
-    ChatServer::new(respond, Approvals::new(deletes.clone()))
+    (ChatServer::new(respond, Approvals::new(deletes)), permits)
 }
 
 async fn say(chats: &ChatServer, id: &str, text: &str) -> String {
@@ -52,8 +48,7 @@ async fn say(chats: &ChatServer, id: &str, text: &str) -> String {
 
 /// Sends a message and drops the response unread.
 async fn say_without_reading(chats: &ChatServer, id: &str, text: &str) {
-    let request = request(&json!({"id": "chat", "messages": [user_message(id, text)]}));
-    drop(chats.stream_response(&ada(), request).await.unwrap());
+    drop(post(chats, id, text).await);
     tokio::time::sleep(Duration::from_secs(1)).await;
 }
 
@@ -64,14 +59,12 @@ async fn release_one(permits: &Semaphore) {
 }
 
 async fn stored_texts(chats: &ChatServer) -> Vec<String> {
-    let chat = chats.chat(&ada(), &"chat".into()).await.unwrap();
-    chat.messages.iter().map(UiMessage::text).collect()
+    stored(chats).await.messages.iter().map(UiMessage::text).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_response_ends_when_the_user_sends_another_message() {
-    let permits = Arc::new(Semaphore::new(0));
-    let chats = chats(&permits, &AnyTool::with_output("deleted"));
+    let (chats, permits) = server(AnyTool::with_output("deleted"));
     say_without_reading(&chats, "m1", "slow").await;
     say(&chats, "m2", "hello").await;
     release_one(&permits).await;
@@ -81,8 +74,7 @@ async fn a_response_ends_when_the_user_sends_another_message() {
 
 #[tokio::test(start_paused = true)]
 async fn a_regenerated_response_is_stored_once() {
-    let permits = Arc::new(Semaphore::new(0));
-    let chats = chats(&permits, &AnyTool::with_output("deleted"));
+    let (chats, permits) = server(AnyTool::with_output("deleted"));
     say_without_reading(&chats, "m1", "slow").await;
     let regenerate = json!({
         "id": "chat", "messages": [user_message("m1", "slow")],
@@ -101,8 +93,7 @@ async fn a_regenerated_response_is_stored_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_response_to_an_edited_message_is_not_stored() {
-    let permits = Arc::new(Semaphore::new(0));
-    let chats = chats(&permits, &AnyTool::with_output("deleted"));
+    let (chats, permits) = server(AnyTool::with_output("deleted"));
     say(&chats, "m0", "hello").await;
     say_without_reading(&chats, "m1", "slow").await;
     say(&chats, "m1", "quick").await;
@@ -115,20 +106,17 @@ async fn a_response_to_an_edited_message_is_not_stored() {
 
 #[tokio::test(start_paused = true)]
 async fn an_approval_request_of_a_response_that_is_not_stored_is_revoked() {
-    let permits = Arc::new(Semaphore::new(0));
-    let deletes = AnyTool::with_output("deleted");
-    let chats = chats(&permits, &deletes);
+    let (chats, permits) = server(AnyTool::with_output("deleted"));
     say_without_reading(&chats, "m1", "slow delete").await;
     say(&chats, "m1", "hello").await;
     release_one(&permits).await;
     assert_eq!(stored_texts(&chats).await, ["hello", "An answer to hello"]);
-    assert_eq!(chats.approvals().pending(&ada()).await.unwrap(), []);
+    assert_eq!(questions(&chats).await, []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_run_stops_when_its_message_is_edited() {
-    let permits = Arc::new(Semaphore::new(0));
-    let chats = chats(&permits, &AnyTool::with_output("deleted"));
+    let (chats, permits) = server(AnyTool::with_output("deleted"));
     say_without_reading(&chats, "m1", "slow").await;
     say(&chats, "m1", "quick").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -140,19 +128,16 @@ async fn a_run_stops_when_its_message_is_edited() {
 
 #[tokio::test(start_paused = true)]
 async fn a_decision_for_an_evicted_chat_runs_no_tool_and_creates_no_chat() {
-    let permits = Arc::new(Semaphore::new(0));
     let (deletes, deleted) = AnyTool::counted("deleted");
-    let chats = chats(&permits, &deletes);
+    let (chats, _permits) = server(deletes);
     say(&chats, "m1", "delete").await;
-    let pending = chats.approvals().pending(&ada()).await.unwrap();
-    let decision = ApprovalDecision::new(pending[0].approval_id.clone(), true);
+    let asked = questions(&chats).await;
     // The store is empty, the ledger is not.
     let chats = chats.with_store(Arc::new(InMemoryLogStore::new()));
-    let decided = chats.decide(&ada(), vec![decision]).await.unwrap();
+    assert!(!decide(&chats, &asked[0], true).await);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(!decided[0].accepted);
     assert_eq!(deleted.load(std::sync::atomic::Ordering::SeqCst), 0);
-    assert_eq!(chats.approvals().pending(&ada()).await.unwrap().len(), 1);
+    assert_eq!(questions(&chats).await.len(), 1);
     assert!(chats.chat(&ada(), &"chat".into()).await.is_err(), "the chat was not recreated");
 
     // The next request of the client creates the chat, like any chat that the server does not know.

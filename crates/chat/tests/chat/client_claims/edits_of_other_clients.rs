@@ -15,11 +15,6 @@ async fn chat_of_three(host: &Host) {
     }
 }
 
-async fn stored(host: &Host) -> Vec<Value> {
-    let stored = host.get("alice", "/api/chat/chat").await.json();
-    stored["messages"].as_array().unwrap().clone()
-}
-
 /// What the model has read in its last call.
 fn read(host: &Host) -> String {
     host.model.prompts().pop().unwrap()
@@ -36,7 +31,7 @@ async fn the_last_message_with_its_id_as_message_id_is_an_edit() {
         let answer = host.chat("alice", body.to_string()).await;
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
         assert!(read(&host).contains("changed"), "{}", read(&host));
-        let after = stored(&host).await;
+        let after = host.messages("alice").await;
         assert_eq!(after.len(), 4);
         assert_eq!(after[2]["parts"][0]["text"], "changed");
 
@@ -44,7 +39,7 @@ async fn the_last_message_with_its_id_as_message_id_is_an_edit() {
         let prompts = host.model.prompts().len();
         let again = host.chat("alice", body.to_string()).await;
         assert_eq!(again.status, StatusCode::OK, "{}", again.text);
-        assert_eq!((stored(&host).await, host.model.prompts().len()), (after, prompts));
+        assert_eq!((host.messages("alice").await, host.model.prompts().len()), (after, prompts));
     }
 }
 
@@ -52,7 +47,7 @@ async fn the_last_message_with_its_id_as_message_id_is_an_edit() {
 async fn an_edit_without_message_id_is_refused_with_what_to_send() {
     let host = Host::new();
     chat_of_three(&host).await;
-    let (before, prompts) = (stored(&host).await, host.model.prompts().len());
+    let (before, prompts) = (host.messages("alice").await, host.model.prompts().len());
     let changed = user_message("m3", "changed");
     let history = [&before[..4], std::slice::from_ref(&changed)].concat();
     for body in [
@@ -64,7 +59,10 @@ async fn an_edit_without_message_id_is_refused_with_what_to_send() {
         let answer = host.chat("alice", body.to_string()).await;
         assert_eq!(answer.status, StatusCode::CONFLICT, "{body}: {}", answer.text);
         assert!(answer.text.contains("`messageId`"), "{}", answer.text);
-        assert_eq!((stored(&host).await, host.model.prompts().len()), (before.clone(), prompts));
+        assert_eq!(
+            (host.messages("alice").await, host.model.prompts().len()),
+            (before.clone(), prompts)
+        );
     }
 }
 
@@ -74,7 +72,7 @@ async fn a_regeneration_without_messages_is_done_from_the_stored_chat() {
         for (place, question, kept) in [(None, "question 3", 6), (Some(3), "question 2", 4)] {
             let host = Host::new();
             chat_of_three(&host).await;
-            let before = stored(&host).await;
+            let before = host.messages("alice").await;
             let id = place.map(|place: usize| before[place]["id"].clone());
             let mut body = json!({"id": "chat", "trigger": "regenerate-message", "messageId": id});
             if let Some(messages) = &messages {
@@ -83,7 +81,7 @@ async fn a_regeneration_without_messages_is_done_from_the_stored_chat() {
             let answer = host.chat("alice", body.to_string()).await;
             assert_eq!(answer.status, StatusCode::OK, "{body}: {}", answer.text);
             assert!(read(&host).contains(question), "{body}: {}", read(&host));
-            let after = stored(&host).await;
+            let after = host.messages("alice").await;
             assert_eq!(after[..kept - 1], before[..kept - 1], "{body}");
             assert_eq!(after.len(), kept, "{body}");
             assert_ne!(after[kept - 1]["id"], before[kept - 1]["id"], "{body}");
@@ -95,12 +93,12 @@ async fn a_regeneration_without_messages_is_done_from_the_stored_chat() {
 async fn a_regeneration_of_a_message_that_the_chat_does_not_hold_is_refused() {
     let host = Host::new();
     chat_of_three(&host).await;
-    let before = stored(&host).await;
+    let before = host.messages("alice").await;
     for (chat, id) in [("chat", Some("unknown")), ("other", Some("m1")), ("other", None)] {
         let body = json!({"id": chat, "trigger": "regenerate-message", "messageId": id});
         let answer = host.chat("alice", body.to_string()).await;
         assert_eq!(answer.status, StatusCode::CONFLICT, "{body}: {}", answer.text);
         assert!(answer.text.contains("no such message to regenerate"), "{}", answer.text);
     }
-    assert_eq!(stored(&host).await, before);
+    assert_eq!(host.messages("alice").await, before);
 }

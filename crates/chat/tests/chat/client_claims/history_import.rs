@@ -3,7 +3,7 @@
 
 use chat_test_support::test_server::{Client, Host};
 use serde_json::{Value, json};
-use test_support::requests::{request, send, user_message};
+use test_support::requests::{edit, send, user_message};
 use ui_message_stream::UiMessage;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
 use ui_message_stream_chat::{
@@ -99,10 +99,7 @@ fn the_marks_are_stored_and_count_as_bytes_of_the_chat() {
 #[test]
 fn a_mark_goes_with_its_message() {
     let mut chat = imported(TextsAndResults);
-    let edited =
-        json!({"id": "chat", "messages": [user_message("m1", "Read b")], "messageId": "m1"});
-    let edited = request(&edited);
-    let effect = chat.apply_request(&edited, PostedHistory::Keep);
+    let effect = chat.apply_request(&edit("chat", "m1", "Read b"), PostedHistory::Keep);
     assert_eq!(effect, RequestEffect::NewResponse);
     assert_eq!(unverified(&chat), [""; 0]);
 
@@ -142,10 +139,9 @@ async fn the_server_imports_by_its_setting_and_only_a_conversation_that_it_does_
         let mut browser = Client::new("alice", "chat");
         browser.messages = history().as_array().unwrap()[..3].to_vec();
         browser.say(&host, "Hello").await;
-        let stored = host.get("alice", "/api/chat/chat").await.json();
-        let parts = stored["messages"][1]["parts"].as_array().unwrap();
-        assert_eq!(parts.len(), expected, "{stored:#}");
-        assert_eq!(stored["messages"].as_array().unwrap().len(), 4);
+        let stored = host.messages("alice").await;
+        let parts = stored[1]["parts"].as_array().unwrap();
+        assert_eq!((parts.len(), stored.len()), (expected, 4), "{stored:#?}");
 
         // The server has the conversation now, so its own messages count.
         let forged = call("c9", "output-available", json!({"output": "forged"}));

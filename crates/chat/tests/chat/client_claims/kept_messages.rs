@@ -1,42 +1,38 @@
 //! A page that removes messages from its history and sends a new one, to a server that keeps them.
 
-use futures::{StreamExt, stream};
+use chat_test_support::answers::{answer, server_of};
+use futures::stream;
 use serde_json::{Value, json};
-use test_support::requests::request;
+use test_support::requests::{ada, send, user_message};
 use test_support::thread_subscriber::captured;
 use ui_message_stream::AgentEvent;
-use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
 use ui_message_stream_chat::{ChatServer, PostedHistory, Turn};
 
-fn message(id: &str, role: &str) -> Value {
-    json!({"id": id, "role": role, "parts": [{"type": "text", "text": id}]})
+fn message(id: &str) -> Value {
+    user_message(id, id)
 }
 
 async fn post(chats: &ChatServer, chat: &str, messages: &[Value]) {
-    let body = json!({"id": chat, "messages": messages});
-    let request = request(&body);
-    let response = chats.stream_response(&Principal::new("ada"), request).await.unwrap();
-    response.for_each(|_| std::future::ready(())).await;
+    answer(chats, send(chat, &json!(messages))).await.unwrap();
 }
 
 /// What is logged of two turns and of edits by a cut list in two chats.
 async fn logged(posted_history: PostedHistory) -> String {
     let (log, _guard) = captured();
     let agent = |_: Turn| stream::iter([AgentEvent::text("Hi")]);
-    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-    let chats = chats.with_posted_history(posted_history);
+    let chats = server_of(agent).with_posted_history(posted_history);
     for chat in ["one", "two"] {
-        let [first, second] = [message("m1", "user"), message("m2", "user")];
+        let [first, second] = [message("m1"), message("m2")];
         post(&chats, chat, std::slice::from_ref(&first)).await;
-        let id = chats.chat(&Principal::new("ada"), &chat.into()).await.unwrap();
-        let answer = serde_json::to_value(&id.messages[1]).unwrap();
+        let stored = chats.chat(&ada(), &chat.into()).await.unwrap();
+        let answer = serde_json::to_value(&stored.messages[1]).unwrap();
         post(&chats, chat, &[first.clone(), answer.clone(), second]).await;
         assert_eq!(
             log.text().is_empty(),
             chat == "one" || posted_history == PostedHistory::Truncate
         );
-        post(&chats, chat, &[first.clone(), answer, message("m3", "user")]).await;
-        post(&chats, chat, &[message("m4", "user")]).await;
+        post(&chats, chat, &[first.clone(), answer, message("m3")]).await;
+        post(&chats, chat, &[message("m4")]).await;
     }
     log.text()
 }

@@ -2,11 +2,11 @@
 
 use std::future::{pending, ready};
 
+use chat_test_support::answers::{follow, read_until, server_of, stored};
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
-use test_support::requests::{ada, request, user_message};
+use test_support::requests::{ada, send, user_message};
 use test_support::responses::{message_of, text_of};
-use ui_message_stream::approval::{Approvals, EmptyToolbox};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::message::{AnswerEnd, Role};
 use ui_message_stream::model::ToModelMessages;
@@ -45,12 +45,11 @@ fn server() -> ChatServer {
         stream::iter(events).chain(rest)
     };
     let limits = ChatLimits::default().with_max_log_bytes(50_000);
-    ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_limits(limits)
+    server_of(agent).with_limits(limits)
 }
 
 async fn post(chats: &ChatServer, message: Value) -> ChatStream {
-    let request = request(&json!({"id": "chat", "messages": [message]}));
-    chats.stream_response(&ada(), request).await.unwrap()
+    chats.stream_response(&ada(), send("chat", &json!([message]))).await.unwrap()
 }
 
 /// Reads a response to its end, as a page does that holds this message.
@@ -58,8 +57,8 @@ async fn shown(held: Option<UiMessage>, response: ChatStream) -> UiMessage {
     message_of(held, &text_of(response).await)
 }
 
-async fn stored(chats: &ChatServer) -> UiMessage {
-    chats.chat(&ada(), &"chat".into()).await.unwrap().messages.last().unwrap().clone()
+async fn last(chats: &ChatServer) -> UiMessage {
+    stored(chats).await.messages.last().unwrap().clone()
 }
 
 fn as_json(message: &UiMessage) -> Value {
@@ -75,15 +74,12 @@ async fn a_live_page_and_a_reload_agree_about_how_an_answer_has_ended() {
         let mut response = post(&chats, user_message("m1", text)).await;
         if text == "wait" {
             // The text is written before the stop.
-            let mut read = String::new();
-            while !read.contains("One") {
-                read += std::str::from_utf8(&response.next().await.unwrap().unwrap()).unwrap();
-            }
+            read_until(&mut response, "One").await;
             chats.stop(&ada(), &"chat".into()).await.unwrap();
             response = post(&chats, user_message("m1", text)).await;
         }
         let live = as_json(&shown(None, response).await);
-        let reloaded = as_json(&stored(&chats).await);
+        let reloaded = as_json(&last(&chats).await);
         assert_eq!(live["metadata"], reloaded["metadata"], "{text}");
         assert_eq!(live["parts"], reloaded["parts"], "{text}");
         assert_eq!(live["metadata"]["model"], "m", "{text}");
@@ -95,13 +91,13 @@ async fn a_live_page_and_a_reload_agree_about_how_an_answer_has_ended() {
 async fn each_page_that_reads_a_stop_live_learns_of_it() {
     let chats = server();
     let response = post(&chats, user_message("m1", "wait")).await;
-    let second = chats.resume_stream(&ada(), &"chat".into(), None).await.unwrap().unwrap();
-    while stored(&chats).await.text() != "One" {
+    let second = follow(&chats).await;
+    while last(&chats).await.text() != "One" {
         tokio::task::yield_now().await;
     }
     let stop = async { chats.stop(&ada(), &"chat".into()).await.unwrap() };
     let (first, second, ()) = tokio::join!(shown(None, response), shown(None, second), stop);
-    let stored = stored(&chats).await;
+    let stored = last(&chats).await;
     assert_eq!(stored.answer_end(), Some(AnswerEnd::Stopped));
     for page in [first, second] {
         assert_eq!(as_json(&page), as_json(&stored));
@@ -113,7 +109,7 @@ async fn an_answer_without_parts_leaves_no_message_and_the_chat_says_how_it_ende
     let chats = server();
     let live = shown(None, post(&chats, user_message("m1", "fail at once")).await).await;
     assert_eq!((live.parts.len(), live.metadata), (0, None));
-    let chat = chats.chat(&ada(), &"chat".into()).await.unwrap();
+    let chat = stored(&chats).await;
     assert_eq!((chat.messages.len(), chat.answer_end()), (1, Some(AnswerEnd::Failed)));
 }
 
@@ -128,7 +124,7 @@ async fn a_message_that_is_continued_does_not_say_any_more_that_it_has_failed() 
     }
     let response = post(&chats, as_json(&answered)).await;
     let live = shown(Some(answered), response).await;
-    let stored = stored(&chats).await;
+    let stored = last(&chats).await;
     assert_eq!((live.answer_end(), stored.answer_end()), (None, None));
     assert_eq!(as_json(&live)["metadata"], as_json(&stored)["metadata"]);
     assert!(live.text().contains("Two"), "{live:?}");
@@ -139,18 +135,17 @@ async fn a_message_that_is_continued_does_not_say_any_more_that_it_has_failed() 
 async fn a_failed_answer_of_which_one_call_of_two_is_answered_has_failed_until_it_is_continued() {
     let chats = server();
     let failed = shown(None, post(&chats, user_message("m1", "ask twice and fail")).await).await;
-    let (chat, end) = (&"chat".into(), Some(AnswerEnd::Failed));
+    let end = Some(AnswerEnd::Failed);
     for (call, expected) in [("c1", end), ("c2", Some(AnswerEnd::Finished))] {
-        assert_eq!(chats.chat(&ada(), chat).await.unwrap().answer_end(), end);
-        let mut answered = stored(&chats).await;
+        assert_eq!(stored(&chats).await.answer_end(), end);
+        let mut answered = last(&chats).await;
         let mut parts = answered.tool_parts_mut();
         let part = parts.find(|part| part.tool_call_id.as_str() == call).unwrap();
         part.set_output(Ok(Json::string("seen"))).unwrap();
         drop(parts);
         let live = shown(Some(answered.clone()), post(&chats, as_json(&answered)).await).await;
-        let chat = chats.chat(&ada(), chat).await.unwrap();
-        assert_eq!(chat.answer_end(), expected, "{call}");
-        let ends = (live.answer_end(), stored(&chats).await.answer_end());
+        assert_eq!(stored(&chats).await.answer_end(), expected, "{call}");
+        let ends = (live.answer_end(), last(&chats).await.answer_end());
         let said = expected.filter(|end| *end != AnswerEnd::Finished);
         assert_eq!(ends, (said, said), "{call}");
     }
@@ -163,7 +158,7 @@ async fn the_model_reads_before_the_next_message_that_an_answer_is_not_complete(
     for (id, text) in [("m1", "fail"), ("m2", "go"), ("m3", "fail")] {
         shown(None, post(&chats, user_message(id, text)).await).await;
     }
-    let chat = chats.chat(&ada(), &"chat".into()).await.unwrap();
+    let chat = stored(&chats).await;
     let converted = ToModelMessages::new().model_messages(chat.messages.iter());
     let texts = |content: &[&str]| -> Vec<Value> {
         content.iter().map(|text| json!({"text": {"text": text}})).collect()

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use async_stream::stream;
 use axum::http::{Method, StatusCode};
+use chat_test_support::answers::{decide, post, questions, read_until};
 use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
 use chat_test_support::test_server::{Client, Host};
-use futures::StreamExt;
 use serde_json::json;
 use test_support::any_tool::AnyTool;
-use test_support::requests::{self, ada};
+use test_support::requests::ada;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use ui_message_stream::approval::store::InMemoryLedger;
-use ui_message_stream::approval::{ApprovalDecision, Approvals, KeyRing};
+use ui_message_stream::approval::{Approvals, KeyRing};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::{AgentEvent, Json};
 use ui_message_stream_chat::store::ChatStoreError;
@@ -42,8 +42,7 @@ async fn a_deleted_chat_is_gone_and_its_approval_has_no_effect() {
     assert_eq!(host.get("alice", "/api/chat").await.json(), json!({"chats": []}));
     assert!(host.pending("alice").await.is_empty());
 
-    let approval = json!({"decisions": [{"approvalId": id, "approved": true}]});
-    assert_eq!(host.decide("alice", &approval).await.json()["decisions"][0]["accepted"], false);
+    assert!(!host.decides("alice", &id, true).await);
     // The page that is still open sends its answer in the chat.
     let answer = host.chat("alice", alice.answered(true).to_string()).await;
     assert_eq!(answer.status, StatusCode::CONFLICT);
@@ -80,14 +79,7 @@ async fn a_message_to_a_deleted_chat_begins_a_new_one() {
 #[tokio::test(start_paused = true)]
 async fn an_approved_tool_that_is_executing_does_not_bring_the_chat_back() {
     let (host, alice) = Host::with_alice("delete notes.txt").await;
-    host.tools.hold(true);
-    let answered = {
-        let (host, mut alice) = (host.clone(), alice.clone());
-        tokio::spawn(async move { alice.answer(&host, true).await })
-    };
-    while host.tools.effects().is_empty() {
-        sleep(Duration::from_millis(1)).await;
-    }
+    let answered = host.answer_and_hold(&alice).await;
     assert_eq!(delete(&host, "alice").await, StatusCode::NO_CONTENT);
     let answer = answered.await.unwrap();
     assert_eq!(answer.of_type("abort").len(), 1, "{}", answer.text);
@@ -163,26 +155,18 @@ impl Servers {
     }
 
     async fn post(&self) -> ChatStream {
-        let request = requests::say("chat", "m1", "Ring");
-        self.first.stream_response(&ada(), request).await.unwrap()
+        post(&self.first, "m1", "Ring").await
     }
 
-    async fn pending(&self) -> usize {
-        self.first.approvals().pending(&ada()).await.unwrap().len()
+    /// Makes deletions fail, before or after the chat is deleted, or succeed again.
+    fn fail_deletions(&self, before: bool, fail: bool) {
+        let fails = if before { &self.store.fails_before } else { &self.store.fails_after };
+        fails.store(fail, Ordering::SeqCst);
     }
 
     async fn is_stored(&self) -> bool {
         self.first.chat(&ada(), &"chat".into()).await.is_ok()
     }
-}
-
-/// Reads a response up to this text.
-async fn read_until(response: &mut ChatStream, last: &str) -> String {
-    let mut text = String::new();
-    while !text.contains(last) {
-        text += str::from_utf8(&response.next().await.unwrap().unwrap()).unwrap();
-    }
-    text
 }
 
 #[tokio::test(start_paused = true)]
@@ -218,7 +202,7 @@ async fn an_approval_that_is_requested_after_the_deletion_is_revoked() {
     text_of(response).await;
     sleep(Duration::from_secs(1)).await;
     assert_eq!(servers.permits.available_permits(), 0, "the agent has requested an approval");
-    assert_eq!(servers.pending().await, 0);
+    assert_eq!(questions(&servers.first).await, []);
     assert!(!servers.is_stored().await);
 }
 
@@ -228,15 +212,8 @@ async fn a_deletion_that_fails_leaves_no_approval_with_an_effect_and_can_be_repe
         let servers = Servers::new();
         servers.permits.add_permits(1);
         text_of(servers.post().await).await;
-        let [pending] = &servers.first.approvals().pending(&ada()).await.unwrap()[..] else {
-            panic!("one approval is requested")
-        };
-        let approval_id = pending.approval_id.clone();
-        let fails = match fails_before {
-            true => &servers.store.fails_before,
-            false => &servers.store.fails_after,
-        };
-        fails.store(true, Ordering::SeqCst);
+        let [asked] = &questions(&servers.first).await[..] else { panic!("one is requested") };
+        servers.fail_deletions(fails_before, true);
         let failed = servers.first.delete(&ada(), &"chat".into()).await;
         // After a lost reply the server looks whether the chat is gone.
         match fails_before {
@@ -244,10 +221,8 @@ async fn a_deletion_that_fails_leaves_no_approval_with_an_effect_and_can_be_repe
             false => failed.unwrap(),
         }
         assert_eq!(servers.is_stored().await, fails_before);
-        let approval = ApprovalDecision::new(approval_id, true);
-        let decided = servers.second.decide(&ada(), vec![approval]).await.unwrap();
-        assert!(!decided[0].accepted);
-        fails.store(false, Ordering::SeqCst);
+        assert!(!decide(&servers.second, asked, true).await);
+        servers.fail_deletions(fails_before, false);
         servers.second.delete(&ada(), &"chat".into()).await.unwrap();
         assert!(!servers.is_stored().await);
         assert_eq!(servers.rung.load(Ordering::SeqCst), 0);
@@ -261,11 +236,7 @@ async fn a_run_goes_on_if_the_deletion_of_its_chat_fails_and_has_an_end_if_only_
         let servers = Servers::new();
         let mut response = servers.post().await;
         read_until(&mut response, "Wait. ").await;
-        let fails = match fails_before {
-            true => &servers.store.fails_before,
-            false => &servers.store.fails_after,
-        };
-        fails.store(true, Ordering::SeqCst);
+        servers.fail_deletions(fails_before, true);
         let deleted = servers.second.delete(&ada(), &"chat".into()).await;
         assert_eq!(deleted.is_err(), fails_before, "{deleted:?}");
         servers.permits.add_permits(1);
@@ -282,20 +253,17 @@ async fn a_chat_that_is_posted_to_while_it_is_deleted_is_there_or_gone() {
         let servers = Servers::new();
         servers.permits.add_permits(2);
         text_of(servers.post().await).await;
-        let id = &"chat".into();
-        let request = requests::say("chat", "m2", "Again");
-        let user = ada();
-        let posted = servers.first.stream_response(&user, request);
+        let (id, user) = (&"chat".into(), ada());
         let deleted = servers.second.delete(&user, id);
-        let (posted, deleted) = futures::future::join(posted, deleted).await;
+        let (posted, deleted) = tokio::join!(post(&servers.first, "m2", "Again"), deleted);
         deleted.unwrap();
-        let text = text_of(posted.unwrap()).await;
+        let text = text_of(posted).await;
         assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
         // The message was applied before the deletion, or it has begun a new chat.
         if let Ok(stored) = servers.first.chat(&ada(), id).await {
             assert_eq!(stored.messages[0].id.as_str(), "m2");
         } else {
-            assert_eq!(servers.pending().await, 0);
+            assert_eq!(questions(&servers.first).await, []);
         }
     }
 }

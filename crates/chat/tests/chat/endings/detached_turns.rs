@@ -7,17 +7,18 @@ use std::time::Duration;
 
 use axum::http::Method;
 use axum::response::Response;
-use chat_test_support::answers::send;
+use chat_test_support::answers::{self, follow, send, server_of};
 use chat_test_support::test_server::{Client, Host, Line, PRINCIPAL_HEADER, Scripted};
 use futures::{StreamExt, stream};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use test_support::requests::say;
+use test_support::eventually;
+use test_support::requests::user_message;
 use test_support::responses::text_of;
 use tokio::time::sleep;
 use ui_message_stream::AgentEvent;
-use ui_message_stream::approval::{ApprovalDecision, Approvals, EmptyToolbox, Principal};
-use ui_message_stream_chat::{ChatServer, ChatStream, Turn};
+use ui_message_stream::approval::{ApprovalDecision, Principal};
+use ui_message_stream_chat::{ChatStream, Turn};
 
 /// Posts the client's conversation and does not read the response yet.
 async fn post(host: &Host, client: &Client) -> Response {
@@ -40,8 +41,7 @@ fn host_with_long_response() -> Host {
 
 fn client_with_long_request() -> Client {
     let mut client = Client::new("alice", "chat");
-    let parts = json!([{"type": "text", "text": "many"}]);
-    client.messages.push(json!({"id": "m1", "role": "user", "parts": parts}));
+    client.messages.push(user_message("m1", "many"));
     client
 }
 
@@ -62,12 +62,9 @@ async fn last_text(host: &Host, person: &str) -> Option<String> {
 async fn a_client_that_does_not_read_its_response_delays_neither_the_run_nor_decisions() {
     let host = host_with_long_response();
     let unread_response = post(&host, &client_with_long_request()).await;
-    while host.pending("alice").await.is_empty() {
-        sleep(Duration::from_millis(1)).await;
-    }
-    let id = host.pending("alice").await[0]["approvalId"].clone();
-    let approval = json!({"decisions": [{"approvalId": id, "approved": true}]});
-    host.decide("alice", &approval).await;
+    eventually(async || !host.pending("alice").await.is_empty()).await;
+    let id = &host.pending("alice").await[0]["approvalId"];
+    host.decides("alice", id.as_str().unwrap(), true).await;
     assert_eq!(last_text(&host, "alice").await.as_deref(), Some("That is what came of it."));
     assert_eq!(host.tools.effects().len(), 1);
     // The response of a client that has not read for 30 seconds is cut. Nothing is lost: the client
@@ -98,9 +95,8 @@ async fn a_client_reads_while_its_agent_always_has_an_event() {
             AgentEvent::text("b")
         }))
     };
-    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-    let request = say("chat", "m1", "hello");
-    let mut answer = chats.stream_response(&Principal::new("alice"), request).await.unwrap();
+    let chats = server_of(agent);
+    let mut answer = answers::post(&chats, "m1", "hello").await;
     answer.frame().await.unwrap().unwrap();
     assert!(!has_ended.load(Ordering::Relaxed));
 }
@@ -115,23 +111,15 @@ async fn an_answer_goes_on_after_its_process_has_stood_still_for_longer_than_its
         };
         stream::iter([AgentEvent::text("first ")]).chain(stream::once(last))
     };
-    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-    let request = say("chat", "m1", "Go on");
-    let response = chats.stream_response(&Principal::new("ada"), request).await.unwrap();
-    let read = async |mut response: ChatStream| {
-        let mut text = String::new();
-        while let Some(frames) = response.next().await {
-            text += str::from_utf8(&frames.unwrap()).unwrap();
-        }
-        text.replace(": keep-alive\n\n", "")
-    };
+    let chats = server_of(agent);
+    let response = answers::post(&chats, "m1", "Go on").await;
+    let read = async |response: ChatStream| text_of(response).await.replace(": keep-alive\n\n", "");
     let reader = tokio::spawn(read(response));
     let mut opened_again = Vec::new();
     for _ in 0..3 {
         sleep(Duration::from_secs(2)).await;
         tokio::time::advance(Duration::from_secs(15)).await;
-        let again = chats.resume_stream(&Principal::new("ada"), &"chat".into(), None).await;
-        opened_again.push(again.unwrap().unwrap());
+        opened_again.push(follow(&chats).await);
     }
     let text = reader.await.unwrap();
     assert!(text.contains("last") && !text.contains("error"), "{text}");
@@ -163,10 +151,7 @@ async fn a_decision_for_a_lost_chat_does_not_reach_another_users_chat_with_its_i
     Client::new("bob", "chat").say(&host, "what is mine").await;
     let (bobs, prompts) = (host.get("bob", "/api/chat/chat").await.text, host.model.prompts());
 
-    let approval =
-        json!({"decisions": [{"approvalId": alice.approval_ids()[0], "approved": true}]});
-    let decided = host.decide("alice", &approval).await.json();
-    assert_eq!(decided["decisions"][0]["accepted"], false, "{decided}");
+    assert!(!host.decides("alice", &alice.approval_ids()[0], true).await);
     sleep(Duration::from_secs(1)).await;
     assert_eq!(host.get("bob", "/api/chat/chat").await.text, bobs);
     assert_eq!(host.model.prompts(), prompts, "alice's turn must not send bob's chat to the model");
@@ -176,15 +161,8 @@ async fn a_decision_for_a_lost_chat_does_not_reach_another_users_chat_with_its_i
 
 #[tokio::test(start_paused = true)]
 async fn a_run_of_a_lost_chat_does_not_write_into_another_users_chat_with_its_id() {
-    let (host, mut alice) = Host::with_alice("delete notes.txt").await;
-    host.tools.hold(true);
-    let answered = {
-        let host = host.clone();
-        tokio::spawn(async move { alice.answer(&host, true).await })
-    };
-    while host.tools.effects().is_empty() {
-        sleep(Duration::from_millis(1)).await;
-    }
+    let (host, alice) = Host::with_alice("delete notes.txt").await;
+    let answered = host.answer_and_hold(&alice).await;
     host.lose_chats();
     Client::new("bob", "chat").say(&host, "delete draft.md, what is mine").await;
     assert_eq!(host.get("alice", "/api/chat/chat").await.status, 404);
@@ -213,9 +191,7 @@ async fn a_decision_is_carried_out_though_its_sender_disconnects() {
 #[tokio::test]
 async fn an_agent_that_panics_before_its_first_event_gives_an_error_chunk() {
     let agent = |_: Turn| -> stream::Empty<AgentEvent> { panic!("a secret") };
-    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-    let request = say("chat", "m1", "hello");
-    let answer = chats.stream_response(&Principal::new("alice"), request).await.unwrap();
-    let read = text_of(answer).await;
+    let chats = server_of(agent);
+    let read = text_of(answers::post(&chats, "m1", "hello").await).await;
     assert!(read.contains(r#""type":"error""#) && !read.contains("secret"), "{read}");
 }

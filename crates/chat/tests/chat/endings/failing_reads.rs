@@ -4,39 +4,38 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use chat_test_support::answers::{post, read_until, server_of};
 use chat_test_support::log_double::LogDouble;
 use futures::{StreamExt, stream};
 use serde_json::json;
-use test_support::requests::request;
+use test_support::requests::{ada, say, send, user_message};
 use tokio::time::timeout;
 use ui_message_stream::AgentEvent;
-use ui_message_stream::approval::{Approvals, EmptyToolbox};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::json::Json;
 use ui_message_stream::response::BodyError;
-use ui_message_stream_chat::{ChatError, ChatServer, Turn};
+use ui_message_stream_chat::{ChatError, Turn};
 
-use crate::endings::faults::{Faults, ada, post, server, text_of};
+use crate::endings::faults::{Faults, server, text_of};
 
 #[tokio::test(start_paused = true)]
 async fn a_log_that_cannot_be_read_is_an_error_of_the_request() {
     let server = server();
-    let mut response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
-    let first = String::from_utf8(response.next().await.unwrap().unwrap().to_vec()).unwrap();
+    let mut response = post(&server.chats, "m1", "Hi").await;
+    let first = read_until(&mut response, "id: ").await;
     let id = first.strip_prefix("id: ").unwrap().lines().next().unwrap();
     server.faults.is_unreadable.store(true, Ordering::SeqCst);
     let (chat, ada) = ("chat".into(), ada());
     let resumed = server.chats.resume_stream(&ada, &chat, Some(id));
     let resumed = timeout(Duration::from_secs(60), resumed).await.unwrap();
     assert!(matches!(resumed, Err(ChatError::Store(_))), "{resumed:?}");
-    let next = server.chats.stream_response(&ada, post("m2", "No"));
+    let next = server.chats.stream_response(&ada, say("chat", "m2", "No"));
     let next = timeout(Duration::from_secs(60), next).await.unwrap();
     assert!(matches!(next, Err(ChatError::Store(_))), "{next:?}");
     // The next request finds a run whose holder is gone.
     server.faults.is_unreadable.store(false, Ordering::SeqCst);
     server.permits.add_permits(2);
-    let next = server.chats.stream_response(&ada, post("m2", "No"));
-    let next = timeout(Duration::from_secs(60), next).await.unwrap().unwrap();
+    let next = timeout(Duration::from_secs(60), post(&server.chats, "m2", "No")).await.unwrap();
     assert!(text_of(next).await.contains("answer"));
 }
 
@@ -84,10 +83,8 @@ async fn the_store_is_rarely_read_for_a_client_of_the_server_that_writes() {
             AgentEvent::text(format!("{number} "))
         })
     };
-    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-    let chats = chats.with_store(faults.clone());
-    let response = chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
-    assert!(text_of(response).await.contains("599"));
+    let chats = server_of(agent).with_store(faults.clone());
+    assert!(text_of(post(&chats, "m1", "Hi").await).await.contains("599"));
     // The store has to know that the run is read.
     let reads = faults.reads.load(Ordering::SeqCst);
     assert!((6..=20).contains(&reads), "{reads} reads in a minute");
@@ -123,7 +120,7 @@ async fn a_complete_response_whose_log_cannot_be_read_is_an_error() {
     let _written = server.begun().await;
     // A server reads its own logs from its memory.
     let (other, ada) = (server.other(), ada());
-    let complete = other.complete_response(&ada, post("m1", "Hi"));
+    let complete = other.complete_response(&ada, say("chat", "m1", "Hi"));
     let (complete, ()) = tokio::join!(timeout(Duration::from_secs(120), complete), async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         server.faults.is_unreadable.store(true, Ordering::SeqCst);
@@ -137,10 +134,7 @@ async fn a_response_whose_log_has_lost_what_was_read_is_cut_off() {
     let server = server();
     let _written = server.begun().await;
     let (_other, mut read) = server.read_elsewhere().await;
-    let mut page = String::new();
-    while !page.contains("An ") {
-        page = String::from_utf8(read.next().await.unwrap().unwrap().to_vec()).unwrap();
-    }
+    read_until(&mut read, "An ").await;
     server.faults.has_lost_entries.store(true, Ordering::SeqCst);
     let next = timeout(Duration::from_secs(60), read.next()).await.expect("the response ends");
     assert_eq!(next, Some(Err(BodyError::CutOff)));
@@ -149,8 +143,7 @@ async fn a_response_whose_log_has_lost_what_was_read_is_cut_off() {
 #[tokio::test(start_paused = true)]
 async fn a_frame_behind_the_end_of_a_log_has_no_rest() {
     let server = server();
-    let mut written = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
-    let first = String::from_utf8(written.next().await.unwrap().unwrap().to_vec()).unwrap();
+    let first = read_until(&mut post(&server.chats, "m1", "Hi").await, "id: ").await;
     let id = first.strip_prefix("id: ").unwrap().lines().next().unwrap();
     let [epoch, begin, ..] = id.split('.').collect::<Vec<_>>()[..] else { panic!("{id}") };
     let behind = format!("{epoch}.{begin}.99.0");
@@ -166,28 +159,19 @@ async fn a_page_that_holds_a_part_of_a_run_gets_only_the_rest_although_a_read_fa
         stream::iter([look, seen]).chain(stream::pending())
     };
     let faults = Arc::new(LogDouble::<Faults>::default());
-    let server = || {
-        let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-        chats.with_store(faults.clone())
-    };
+    let server = || server_of(agent).with_store(faults.clone());
     // A server reads its own logs from its memory.
     let (chats, other, ada) = (server(), server(), ada());
-    let mut written = chats.stream_response(&ada, post("m1", "Hi")).await.unwrap();
-    let mut begun = String::new();
-    while !begun.contains("seen") {
-        begun.push_str(str::from_utf8(&written.next().await.unwrap().unwrap()).unwrap());
-    }
+    let mut written = post(&chats, "m1", "Hi").await;
+    let begun = read_until(&mut written, "seen").await;
     let (_, id) = begun.split_once(r#""messageId":""#).unwrap();
     let (id, _) = id.split_once('"').unwrap();
-    let body = json!({"id": "chat", "messages": [
-        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Hi"}]},
-        {"id": id, "role": "assistant", "parts": [
-            {"type": "step-start"},
-            {"type": "tool-look", "toolCallId": "c1", "state": "output-available", "input": {},
-             "output": "seen"},
-        ]},
+    let held = json!({"id": id, "role": "assistant", "parts": [
+        {"type": "step-start"},
+        {"type": "tool-look", "toolCallId": "c1", "state": "output-available", "input": {},
+         "output": "seen"},
     ]});
-    let again = request(&body);
+    let again = send("chat", &json!([user_message("m1", "Hi"), held]));
     faults.failing_reads.store(2, Ordering::SeqCst);
     let rest = other.stream_response(&ada, again).await.unwrap();
     assert_eq!(faults.failing_reads.load(Ordering::SeqCst), 0);

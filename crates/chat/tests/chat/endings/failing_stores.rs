@@ -7,21 +7,22 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use axum::{Extension, Router};
+use chat_test_support::answers::{follow, post, server_of, stored};
 use chat_test_support::log_double::LogDouble;
 use futures::{StreamExt, stream};
 use metrics_exporter_prometheus::PrometheusBuilder;
-use test_support::thread_subscriber::{CapturedLog, subscribe};
+use test_support::eventually;
+use test_support::requests::{ada, say};
+use test_support::thread_subscriber::captured;
 use tower::ServiceExt;
 use ui_message_stream::AgentEvent;
-use ui_message_stream::approval::{Approvals, EmptyToolbox};
 use ui_message_stream::event::ToolCall;
-use ui_message_stream::id::ChatId;
 use ui_message_stream::json::Json;
 use ui_message_stream::response::ResponseOutcome;
+use ui_message_stream_chat::Turn;
 use ui_message_stream_chat::axum::chat_routes;
-use ui_message_stream_chat::{ChatServer, Turn};
 
-use crate::endings::faults::{Faults, ada, asked, post, server, text_of};
+use crate::endings::faults::{Faults, asked, server, text_of};
 
 #[tokio::test(start_paused = true)]
 async fn a_save_whose_reply_is_lost_is_compared_with_the_chat_and_the_run_goes_on() {
@@ -29,7 +30,7 @@ async fn a_save_whose_reply_is_lost_is_compared_with_the_chat_and_the_run_goes_o
         let server = server();
         server.permits.add_permits(1);
         server.faults.lost_appends.store(lost, Ordering::SeqCst);
-        let response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+        let response = post(&server.chats, "m1", "Hi").await;
         assert!(text_of(response).await.contains("answer"));
         assert_eq!(server.calls.load(Ordering::SeqCst), 1);
     }
@@ -40,31 +41,30 @@ async fn a_message_whose_save_never_has_a_reply_is_refused_and_can_be_sent_again
     let server = server();
     server.permits.add_permits(2);
     server.faults.lost_appends.store(3, Ordering::SeqCst);
-    let mut refused = server.chats.stream_response(&ada(), post("m1", "Hi")).await;
+    let mut refused = server.chats.stream_response(&ada(), say("chat", "m1", "Hi")).await;
     // A save can arrive without its reply. The run that it names is not driven.
     for _ in 0..3 {
         if let Ok(response) = refused {
             assert!(text_of(response).await.contains("answer"));
             return;
         }
-        refused = server.chats.stream_response(&ada(), post("m1", "Hi")).await;
+        refused = server.chats.stream_response(&ada(), say("chat", "m1", "Hi")).await;
     }
     panic!("the message is not answered: {:?}", refused.err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_fails_is_counted_and_logged_with_its_cause() {
-    let (recorder, log) = (PrometheusBuilder::new().build_recorder(), CapturedLog::default());
-    let (page, writer) = (recorder.handle(), log.clone());
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let page = recorder.handle();
     let _installed = metrics::set_default_local_recorder(&recorder);
-    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false);
-    let _guard = subscribe(subscriber.finish());
+    let (log, _guard) = captured();
     let server = server();
     let routes = Router::new().nest("/api/chat", chat_routes(server.chats.clone()));
     let app = routes.layer(Extension(ada()));
 
     server.faults.failing_appends.store(3, Ordering::SeqCst);
-    assert!(server.chats.stream_response(&ada(), post("m1", "Hi")).await.is_err());
+    assert!(server.chats.stream_response(&ada(), say("chat", "m1", "Hi")).await.is_err());
     server.faults.is_unreadable.store(true, Ordering::SeqCst);
     let history = Request::get("/api/chat/chat").body(Body::empty()).unwrap();
     let response = app.oneshot(history).await.unwrap();
@@ -104,13 +104,8 @@ async fn an_answer_goes_on_after_its_store_was_away_for_longer_than_the_lease() 
     for outage in (11_000..16_000).step_by(100).map(Duration::from_millis) {
         let (server, response) = asked().await;
         let other = server.other();
-        let open = async |chats: &ChatServer| {
-            let opened = chats.resume_stream(&ada(), &"chat".into(), None).await;
-            text_of(opened.unwrap().unwrap()).await
-        };
-        let repeat = async |chats: &ChatServer| {
-            text_of(chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap()).await
-        };
+        let open = async |chats| text_of(follow(chats).await).await;
+        let repeat = async |chats| text_of(post(chats, "m1", "Hi").await).await;
         let read = open(&other);
         let opened_again = async {
             tokio::time::sleep(Duration::from_millis(1_500)).await;
@@ -210,15 +205,13 @@ async fn a_reader_of_a_run_whose_task_has_panicked_gets_the_end_of_the_response(
     // The clock is paused. The lease of ten seconds was renewed at most a third of it later.
     let seconds = renewed_at.elapsed().as_secs_f64();
     assert!((10.0..10.0 / 3.0 + 14.0).contains(&seconds), "{seconds} s");
-    let chat = server.chats.chat(&ada(), &"chat".into()).await.unwrap();
-    assert_eq!(chat.messages.len(), 2, "what the run has written is kept");
+    assert_eq!(stored(&server.chats).await.messages.len(), 2, "what the run has written is kept");
     assert_eq!(server.chats.run_counts().lapsed, 1);
 
     // A page that has lost this response repeats its request.
-    let again = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
-    let text = text_of(again).await;
+    let text = text_of(post(&server.chats, "m1", "Hi").await).await;
     assert!(text.contains("An ") && text.contains("The server was interrupted."), "{text}");
-    let again = server.chats.complete_response(&ada(), post("m1", "Hi")).await.unwrap();
+    let again = server.chats.complete_response(&ada(), say("chat", "m1", "Hi")).await.unwrap();
     assert_eq!(again.outcome, ResponseOutcome::Failed);
 }
 
@@ -227,12 +220,12 @@ async fn a_request_that_is_repeated_after_its_run_was_stopped_gets_an_abort() {
     let (server, response) = asked().await;
     server.agent_runs().await;
     server.chats.stop(&ada(), &"chat".into()).await.unwrap();
-    let again = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+    let again = post(&server.chats, "m1", "Hi").await;
     for response in [response, again] {
         let text = text_of(response).await;
         assert!(text.contains(r#"{"type":"abort"}"#) && text.contains("[DONE]"), "{text}");
     }
-    let again = server.chats.complete_response(&ada(), post("m1", "Hi")).await.unwrap();
+    let again = server.chats.complete_response(&ada(), say("chat", "m1", "Hi")).await.unwrap();
     assert_eq!(again.outcome, ResponseOutcome::Aborted);
 }
 
@@ -253,13 +246,9 @@ async fn a_response_goes_on_when_its_run_is_lost_between_two_steps() {
             _ => stream::iter([AgentEvent::text("All of it.")]).boxed(),
         }
     };
-    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-    let chats = chats.with_store(faults.clone());
-    let response = chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
-    let id = ChatId::from("chat");
-    while calls.load(Ordering::SeqCst) == 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    let chats = server_of(agent).with_store(faults.clone());
+    let response = post(&chats, "m1", "Hi").await;
+    eventually(async || calls.load(Ordering::SeqCst) > 0).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     // The run renews its lease at the next third of it.
     faults.panics.store(true, Ordering::SeqCst);
@@ -269,8 +258,7 @@ async fn a_response_goes_on_when_its_run_is_lost_between_two_steps() {
     assert!(text.contains("seen") && text.contains("All of it."), "{text}");
     assert!(!text.contains("error") && !text.contains("abort"), "{text}");
     assert_eq!(calls.load(Ordering::SeqCst), 2);
-    let chat = chats.chat(&ada(), &id).await.unwrap();
-    let json = serde_json::to_value(&chat.messages[1]).unwrap();
+    let json = serde_json::to_value(&stored(&chats).await.messages[1]).unwrap();
     let parts: Vec<_> =
         json["parts"].as_array().unwrap().iter().map(|part| &part["type"]).collect();
     assert_eq!(parts, ["step-start", "tool-look", "step-start", "text"]);
@@ -278,7 +266,7 @@ async fn a_response_goes_on_when_its_run_is_lost_between_two_steps() {
     // A client that was cut before the server was lost goes on in the same way.
     let cut = text.lines().position(|line| line.contains("seen")).unwrap();
     let last = text.lines().nth(cut - 1).unwrap().strip_prefix("id: ").unwrap();
-    let rest = chats.resume_stream(&ada(), &id, Some(last)).await.unwrap().unwrap();
+    let rest = chats.resume_stream(&ada(), &"chat".into(), Some(last)).await.unwrap().unwrap();
     assert_eq!(text_of(rest).await, text[text.find("seen").unwrap() + "seen\"}\n\n".len()..]);
 }
 
@@ -298,12 +286,10 @@ async fn a_run_goes_on_although_no_append_of_its_steps_has_a_reply() {
             AgentEvent::text("All of it.")
         }))
     };
-    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-    let chats = chats.with_store(faults.clone());
-    let response = chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
-    let text = text_of(response).await;
+    let chats = server_of(agent).with_store(faults.clone());
+    let text = text_of(post(&chats, "m1", "Hi").await).await;
     assert!(text.contains("All of it.") && text.contains("[DONE]"), "{text}");
     assert_eq!(faults.lost_appends.load(Ordering::SeqCst), 0, "each append has lost its reply");
-    let chat = chats.chat(&ada(), &"chat".into()).await.unwrap();
+    let chat = stored(&chats).await;
     assert!(serde_json::to_string(&chat.messages[1]).unwrap().contains("All of it."));
 }

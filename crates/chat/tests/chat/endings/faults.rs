@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use chat_test_support::answers::{follow, post, server_of};
 use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
 use futures::{StreamExt, stream};
-pub(crate) use test_support::requests::ada;
-use test_support::{requests, responses};
+use test_support::{eventually, responses};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
-use ui_message_stream::approval::{Approvals, EmptyToolbox};
-use ui_message_stream::{AgentEvent, ChatRequest};
+use ui_message_stream::AgentEvent;
 use ui_message_stream_chat::store::ChatStoreError;
 use ui_message_stream_chat::store::{
     AppendLog, AppendResult, InMemoryLogStore, LoadLog, LoadedLog, LogPage, LogStore,
@@ -126,7 +125,7 @@ pub(crate) struct Server {
 impl Server {
     /// Sends a message, and returns the response after its first frames were read.
     pub(crate) async fn begun(&self) -> ChatStream {
-        let mut response = self.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+        let mut response = post(&self.chats, "m1", "Hi").await;
         let _ = response.next().await.unwrap().unwrap();
         response
     }
@@ -135,22 +134,18 @@ impl Server {
     /// from its memory.
     pub(crate) async fn read_elsewhere(&self) -> (ChatServer, ChatStream) {
         let other = self.other();
-        let read = other.resume_stream(&ada(), &"chat".into(), None).await.unwrap().unwrap();
+        let read = follow(&other).await;
         (other, read)
     }
 
     /// Waits until the agent was called.
     pub(crate) async fn agent_runs(&self) {
-        while self.calls.load(Ordering::SeqCst) == 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        eventually(async || self.calls.load(Ordering::SeqCst) > 0).await;
     }
 
     /// Returns another server on the same store, whose agent says nothing.
     pub(crate) fn other(&self) -> ChatServer {
-        let agent = |_: Turn| stream::empty::<AgentEvent>();
-        let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-        chats.with_store(self.faults.clone())
+        server_of(|_: Turn| stream::empty::<AgentEvent>()).with_store(self.faults.clone())
     }
 }
 
@@ -163,7 +158,7 @@ pub(crate) fn server() -> Server {
 /// Creates a server, and sends it a message.
 pub(crate) async fn asked() -> (Server, ChatStream) {
     let server = server();
-    let response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+    let response = post(&server.chats, "m1", "Hi").await;
     (server, response)
 }
 
@@ -184,12 +179,7 @@ pub(crate) fn speaker(
         };
         stream::once(async { AgentEvent::text("An ") }).chain(stream::once(rest))
     };
-    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-    (chats.with_store(store.clone()), calls)
-}
-
-pub(crate) fn post(id: &str, text: &str) -> ChatRequest {
-    requests::say("chat", id, text)
+    (server_of(agent).with_store(store.clone()), calls)
 }
 
 pub(crate) async fn text_of(response: ChatStream) -> String {

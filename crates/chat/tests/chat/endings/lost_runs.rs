@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use chat_test_support::answers::stored;
 use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
 use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
-use test_support::requests::{ada, request, user_message};
+use test_support::requests::{ada, edit, request, send, user_message};
 use test_support::responses::text_of;
-use test_support::within_patience;
+use test_support::{eventually, within_patience};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use ui_message_stream::message::AnswerEnd;
@@ -20,16 +21,12 @@ use ui_message_stream_chat::store::{
     AppendLog, AppendResult, InMemoryLogStore, LoadLog, LogKey, LogStore, PutSnapshot,
     ReadLogEntries,
 };
-use ui_message_stream_chat::{Chat, ChatError, ChatServer};
+use ui_message_stream_chat::{ChatError, ChatServer};
 
 use super::faults::speaker;
 
 fn submit(messages: &[Value]) -> ChatRequest {
-    request(&json!({"id": "chat", "messages": messages}))
-}
-
-fn edit(message: &Value) -> ChatRequest {
-    request(&json!({"id": "chat", "messages": [message], "messageId": message["id"]}))
+    send("chat", &json!(messages))
 }
 
 fn regenerate(messages: &[Value]) -> ChatRequest {
@@ -55,9 +52,7 @@ impl Server {
     }
 
     async fn called(&self) {
-        while self.calls() == 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        eventually(async || self.calls() > 0).await;
     }
 
     /// Posts a request and returns the complete message.
@@ -65,10 +60,6 @@ impl Server {
         let response = self.chats.complete_response(&ada(), request.clone()).await;
         response.map(|response| response.message)
     }
-}
-
-async fn stored(server: &Server) -> Chat {
-    server.chats.chat(&ada(), &"chat".into()).await.unwrap()
 }
 
 /// A store with a run that was lost with its server before it called the model.
@@ -98,7 +89,7 @@ async fn a_run_that_was_lost_7_days_ago_ends_without_a_request() {
     tokio::time::sleep(Duration::from_secs(3 * 60)).await;
     assert!(!is_live().await);
     assert_eq!(server.calls(), 0);
-    assert_eq!(stored(&server).await.answer_end(), Some(AnswerEnd::Interrupted));
+    assert_eq!(stored(&server.chats).await.answer_end(), Some(AnswerEnd::Interrupted));
 }
 
 /// A store that stores no snapshot while `hang` is set: the server waits for it.
@@ -128,7 +119,7 @@ async fn what_was_edited_away_goes_also_if_the_server_was_lost_before_it_stored_
     lost.permits.add_permits(4);
     lost.post(&submit(&[user_message("m1", "A secret")])).await.unwrap();
     store.hang.store(true, Ordering::SeqCst);
-    lost.post(&edit(&user_message("m1", "Hello"))).await.unwrap();
+    lost.post(&edit("chat", "m1", "Hello")).await.unwrap();
     let key = LogKey { owner: ada(), chat: "chat".into() };
     let holds_secret = async || {
         let load = LoadLog { key: &key, has_frames: true, has_messages: true };
@@ -147,7 +138,7 @@ async fn what_was_edited_away_goes_also_if_the_server_was_lost_before_it_stored_
     let (position, max_bytes, is_reader) = (1, usize::MAX, false);
     let read = ReadLogEntries { key: &key, epoch, position, max_bytes, is_reader };
     assert!(store.read(read).await.unwrap().is_none(), "the entries are kept");
-    assert_eq!(stored(&other).await.messages.len(), 2);
+    assert_eq!(stored(&other.chats).await.messages.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,7 +148,7 @@ async fn a_request_whose_run_was_lost_with_its_server_begins_another_run() {
         let server = server(&store);
         server.permits.add_permits(2);
         let message = server.post(&request).await.unwrap().unwrap();
-        let chat = stored(&server).await;
+        let chat = stored(&server.chats).await;
         assert_eq!((chat.messages.len(), &chat.messages[1]), (2, &message));
         let again = server.post(&submit(&[user_message("m1", "Hi")])).await.unwrap();
         assert_eq!((again, server.calls()), (Some(message), 1));
@@ -171,10 +162,10 @@ async fn a_lost_run_is_not_repeated_if_other_messages_follow() {
     let server = server(&store);
     server.permits.add_permits(2);
     server.post(&submit(&[user_message("m1", "Hi"), user_message("m2", "Hello?")])).await.unwrap();
-    let before = stored(&server).await;
+    let before = stored(&server.chats).await;
     let response = server.post(&submit(&[user_message("m1", "Hi")])).await;
     assert!(matches!(response, Err(ChatError::AlreadyReceived { .. })), "{response:?}");
-    assert_eq!((stored(&server).await, server.calls()), (before, 1));
+    assert_eq!((stored(&server.chats).await, server.calls()), (before, 1));
 }
 
 #[tokio::test]
@@ -204,13 +195,13 @@ async fn a_run_renews_its_lease_and_stops_if_another_server_discards_its_respons
     let again = second.chats.stream_response(&ada(), request).await.unwrap();
 
     second.permits.add_permits(1);
-    let edited = second.post(&edit(&user_message("m1", "Hello"))).await.unwrap().unwrap();
+    let edited = second.post(&edit("chat", "m1", "Hello")).await.unwrap().unwrap();
     for response in [response, again] {
         let frames = timeout(Duration::from_secs(30), response.collect::<Vec<_>>()).await.unwrap();
         assert!(format!("{frames:?}").contains("abort"), "{frames:?}");
     }
     assert_eq!((first.calls(), second.calls()), (1, 1));
-    let chat = stored(&first).await;
+    let chat = stored(&first.chats).await;
     assert_eq!((chat.messages.len(), &chat.messages[1]), (2, &edited));
 }
 
@@ -243,9 +234,7 @@ impl Waits {
     }
 
     async fn waits(&self) {
-        while self.waiting.load(Ordering::SeqCst) == 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        eventually(async || self.waiting.load(Ordering::SeqCst) > 0).await;
     }
 }
 
@@ -297,7 +286,7 @@ async fn a_client_that_disconnects_while_its_message_is_saved_gets_the_answer_la
     assert!(!matches!(again, Some(Ok(_))), "{again:?}");
     store.permits.add_permits(1);
     let again = within_patience(server.post(&request)).await;
-    assert_eq!(again.unwrap(), stored(&server).await.messages.get(1).cloned());
+    assert_eq!(again.unwrap(), stored(&server.chats).await.messages.get(1).cloned());
     assert_eq!(server.calls(), 1);
 }
 
@@ -314,7 +303,7 @@ async fn a_regeneration_that_was_stopped_can_be_requested_again() {
     server.permits.add_permits(1);
     drop(stopped.collect::<Vec<_>>().await);
     drop(again.collect::<Vec<_>>().await);
-    let chat = stored(&server).await;
+    let chat = stored(&server.chats).await;
     let message = serde_json::to_string(&chat.messages[1]).unwrap();
     assert!(chat.messages.len() == 2 && message.contains("answer"), "{message}");
     assert_eq!(server.calls(), calls + 1);

@@ -3,13 +3,16 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use chat_test_support::answers::{post, stored};
 use futures::StreamExt;
+use test_support::eventually;
+use test_support::requests::ada;
 use tokio::time::sleep;
 use ui_message_stream::message::AnswerEnd;
 use ui_message_stream_chat::ChatServer;
 use ui_message_stream_chat::store::ListChats;
 
-use crate::endings::faults::{ada, post, server};
+use crate::endings::faults::server;
 
 async fn is_live(chats: &ChatServer) -> bool {
     let list = ListChats { limit: 1, after: None, search: None };
@@ -19,7 +22,7 @@ async fn is_live(chats: &ChatServer) -> bool {
 #[tokio::test(start_paused = true)]
 async fn a_stop_that_is_repeated_because_its_reply_was_lost_does_not_stop_the_next_answer() {
     let server = server();
-    let first = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+    let first = post(&server.chats, "m1", "Hi").await;
     let first = tokio::spawn(first.for_each(async |_| {}));
     sleep(Duration::from_secs(1)).await;
     assert!(is_live(&server.chats).await);
@@ -27,11 +30,9 @@ async fn a_stop_that_is_repeated_because_its_reply_was_lost_does_not_stop_the_ne
     let other = server.other();
     server.faults.lost_appends.store(1, Ordering::SeqCst);
     let stop = tokio::spawn(async move { other.stop(&ada(), &"chat".into()).await });
-    while is_live(&server.chats).await {
-        sleep(Duration::from_millis(1)).await;
-    }
+    eventually(async || !is_live(&server.chats).await).await;
     assert!(!stop.is_finished(), "the stop does not know that it has stopped the run");
-    let next = server.chats.stream_response(&ada(), post("m2", "And now?")).await.unwrap();
+    let next = post(&server.chats, "m2", "And now?").await;
     let next = tokio::spawn(next.for_each(async |_| {}));
     stop.await.unwrap().unwrap();
     assert!(is_live(&server.chats).await);
@@ -39,7 +40,7 @@ async fn a_stop_that_is_repeated_because_its_reply_was_lost_does_not_stop_the_ne
     server.permits.add_permits(2);
     next.await.unwrap();
     first.await.unwrap();
-    let chat = server.chats.chat(&ada(), &"chat".into()).await.unwrap();
+    let chat = stored(&server.chats).await;
     assert_eq!(chat.answer_end(), Some(AnswerEnd::Finished));
     assert_eq!(chat.messages.len(), 4);
 }

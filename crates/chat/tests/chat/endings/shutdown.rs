@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use chat_test_support::answers::{follow, post, server_of, stored};
 use futures::{StreamExt, stream};
-use test_support::requests::{self, ada};
+use test_support::eventually;
+use test_support::requests::{ada, say};
 use test_support::responses::text_of;
-use ui_message_stream::approval::{Approvals, EmptyToolbox};
+use ui_message_stream::AgentEvent;
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::json::Json;
 use ui_message_stream::message::AnswerEnd;
 use ui_message_stream::response::ResponseOutcome;
-use ui_message_stream::{AgentEvent, ChatRequest};
 use ui_message_stream_chat::store::InMemoryLogStore;
 use ui_message_stream_chat::{ChatError, ChatServer, Turn};
 
@@ -40,26 +41,21 @@ fn server(store: &Arc<InMemoryLogStore>, time: Duration) -> ChatServer {
         });
         stream::iter(step.into_iter().filter(move |_| !is_begun)).chain(rest)
     };
-    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-    chats.with_store(store.clone())
-}
-
-fn post(id: &str) -> ChatRequest {
-    requests::say("chat", id, "Hi")
+    server_of(agent).with_store(store.clone())
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_response_that_ends_in_time_is_complete_and_no_other_one_begins() {
     let chats = server(&Default::default(), GRACE / 2);
-    let response = chats.stream_response(&ada(), post("m1")).await.unwrap();
+    let response = post(&chats, "m1", "Hi").await;
     let (stopped, text, refused) = tokio::join!(chats.shut_down(GRACE), text_of(response), async {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        chats.stream_response(&ada(), post("m2")).await
+        chats.stream_response(&ada(), say("chat", "m2", "Hi")).await
     });
     assert_eq!(stopped, 0);
     assert!(text.contains("All of it.") && text.contains("[DONE]"), "{text}");
     assert!(matches!(refused, Err(ChatError::ShuttingDown)), "{refused:?}");
-    assert_eq!(chats.chat(&ada(), &"chat".into()).await.unwrap().messages.len(), 2);
+    assert_eq!(stored(&chats).await.messages.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -74,11 +70,13 @@ async fn a_complete_response_whose_run_goes_on_elsewhere_is_an_error() {
     let store = Default::default();
     let (chats, other) = (server(&store, GRACE * 2), server(&store, Duration::ZERO));
     let ada = ada();
-    let (cut, stopped) =
-        tokio::join!(chats.complete_response(&ada, post("m1")), chats.shut_down(GRACE));
+    let (cut, stopped) = tokio::join!(
+        chats.complete_response(&ada, say("chat", "m1", "Hi")),
+        chats.shut_down(GRACE)
+    );
     assert_eq!(stopped, 1);
     assert!(matches!(cut, Err(ChatError::ShuttingDown)), "{cut:?}");
-    let complete = other.complete_response(&ada, post("m1")).await.unwrap();
+    let complete = other.complete_response(&ada, say("chat", "m1", "Hi")).await.unwrap();
     assert_eq!(complete.outcome, ResponseOutcome::Finished);
 }
 
@@ -86,7 +84,7 @@ async fn a_complete_response_whose_run_goes_on_elsewhere_is_an_error() {
 async fn goes_on_at_another_server(is_read_again: bool) {
     let store = Default::default();
     let (chats, other) = (server(&store, GRACE * 2), server(&store, Duration::ZERO));
-    let response = chats.stream_response(&ada(), post("m1")).await.unwrap();
+    let response = post(&chats, "m1", "Hi").await;
     let (stopped, begun) = tokio::join!(chats.shut_down(GRACE), text_of(response));
     assert_eq!(stopped, 1);
     assert!(begun.contains("seen") && !begun.contains("[DONE]"), "{begun}");
@@ -101,16 +99,15 @@ async fn goes_on_at_another_server(is_read_again: bool) {
     assert!(rest.contains("All of it.") && rest.ends_with("[DONE]\n\n"), "{rest}");
     assert_eq!(rest.contains("seen"), is_read_again, "{rest}");
     assert_eq!(rest.contains(r#""start""#), is_read_again, "{rest}");
-    let chat = other.chat(&ada(), &"chat".into()).await.unwrap();
-    assert_eq!(chat.messages.len(), 2);
+    assert_eq!(stored(&other).await.messages.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_shuts_down_waits_for_responses_that_read_the_run_of_another_server() {
     let store = Default::default();
     let (other, chats) = (server(&store, GRACE / 2), server(&store, Duration::ZERO));
-    let response = other.stream_response(&ada(), post("m1")).await.unwrap();
-    let reader = chats.resume_stream(&ada(), &"chat".into(), None).await.unwrap().unwrap();
+    let response = post(&other, "m1", "Hi").await;
+    let reader = follow(&chats).await;
     let (stopped, text, own, refused) =
         tokio::join!(chats.shut_down(GRACE), text_of(reader), text_of(response), async {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -126,8 +123,7 @@ async fn a_server_that_shuts_down_waits_for_responses_that_read_the_run_of_anoth
 #[tokio::test(start_paused = true)]
 async fn a_server_that_has_shut_down_in_time_is_closed_too() {
     let chats = server(&Default::default(), Duration::ZERO);
-    let response = chats.stream_response(&ada(), post("m1")).await.unwrap();
-    assert!(text_of(response).await.contains("[DONE]"));
+    assert!(text_of(post(&chats, "m1", "Hi").await).await.contains("[DONE]"));
     assert_eq!(chats.shut_down(GRACE).await, 0);
     let stopped = chats.stop(&ada(), &"chat".into()).await;
     assert!(matches!(stopped, Err(ChatError::ShuttingDown)), "{stopped:?}");
@@ -137,8 +133,8 @@ async fn a_server_that_has_shut_down_in_time_is_closed_too() {
 async fn a_server_that_shuts_down_resumes_no_lost_run() {
     let store = Default::default();
     let (lost, chats) = (server(&store, GRACE * 10), server(&store, Duration::ZERO));
-    let response = lost.stream_response(&ada(), post("m1")).await.unwrap();
-    let reader = chats.resume_stream(&ada(), &"chat".into(), None).await.unwrap().unwrap();
+    let response = post(&lost, "m1", "Hi").await;
+    let reader = follow(&chats).await;
     drop(response);
     // The lease of the run passes while the other server closes.
     let (_, stopped, text) =
@@ -151,7 +147,7 @@ async fn a_server_that_shuts_down_resumes_no_lost_run() {
 async fn what_the_agent_has_said_while_the_store_was_away_is_stored_before_the_run_is_handed_over()
 {
     let server = faults::server();
-    let response = server.chats.stream_response(&ada(), post("m1")).await.unwrap();
+    let response = post(&server.chats, "m1", "Hi").await;
     let response = tokio::spawn(response.for_each(async |_| {}));
     tokio::time::sleep(Duration::from_secs(1)).await;
     let is_away = async {
@@ -167,13 +163,8 @@ async fn what_the_agent_has_said_while_the_store_was_away_is_stored_before_the_r
 
     let other = server.other();
     let begun = tokio::time::Instant::now();
-    let chat = loop {
-        let chat = other.chat(&ada(), &"chat".into()).await.unwrap();
-        if chat.answer_end().is_some() {
-            break chat;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    };
+    eventually(async || stored(&other).await.answer_end().is_some()).await;
+    let chat = stored(&other).await;
     // The clock is paused. The lease of ten seconds was handed over.
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     assert_eq!(chat.messages.last().unwrap().text(), "An answer");

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_stream::stream;
+use chat_test_support::answers::{post, server_of, stored};
 use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
 use futures::StreamExt;
-use serde_json::{Value, json};
-use test_support::requests::{request, user_message};
+use serde_json::json;
+use test_support::requests::{ada, call_mut, edit, request};
 use tokio::time::{Instant, sleep};
-use ui_message_stream::approval::{Approvals, EmptyToolbox};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::json::Json;
 use ui_message_stream::{AgentEvent, ChatRequest};
@@ -20,8 +20,6 @@ use ui_message_stream_chat::store::{
     ReadLogEntries,
 };
 use ui_message_stream_chat::{ChatServer, Turn};
-
-use crate::endings::faults::{ada, post};
 
 /// How one server reaches the store.
 #[derive(Debug)]
@@ -85,21 +83,12 @@ fn server(logs: &Arc<InMemoryLogStore>) -> Server {
     let logs = Arc::clone(logs);
     let (appends, operations) = <(AtomicUsize, AtomicUsize)>::default();
     let store = Arc::new(LogDouble(Slow { logs, appends, operations }));
-    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_store(store.clone());
-    Server { chats, store }
-}
-
-fn edit() -> ChatRequest {
-    let message = user_message("m1", "Ho");
-    request(&json!({"id": "chat", "message": message, "messageId": "m1"}))
+    Server { chats: server_of(agent).with_store(store.clone()), store }
 }
 
 async fn decision(other: &ChatServer) -> ChatRequest {
-    let chat = other.chat(&ada(), &"chat".into()).await.unwrap();
-    let mut answer = serde_json::to_value(&chat.messages[1]).unwrap();
-    let parts = answer["parts"].as_array_mut().unwrap();
-    let is_call = |part: &&mut Value| part["toolCallId"] == "place";
-    let call = parts.iter_mut().find(is_call).unwrap();
+    let mut answer = serde_json::to_value(&stored(other).await.messages[1]).unwrap();
+    let call = call_mut(&mut answer, "place");
     (call["state"], call["output"]) = ("output-available".into(), "Berlin".into());
     request(&json!({"id": "chat", "message": answer}))
 }
@@ -109,7 +98,7 @@ async fn a_stop_an_edit_and_a_decision_need_one_append_while_another_server_writ
     for action in ["stop", "edit", "decision"] {
         let logs = Arc::new(InMemoryLogStore::new());
         let (first, other) = (server(&logs), server(&logs));
-        let response = first.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+        let response = post(&first.chats, "m1", "Hi").await;
         let response = tokio::spawn(response.for_each(async |_| {}));
         sleep(Duration::from_secs(2)).await;
         let decision = decision(&other.chats).await;
@@ -118,7 +107,10 @@ async fn a_stop_an_edit_and_a_decision_need_one_append_while_another_server_writ
         let begun = Instant::now();
         match action {
             "stop" => other.chats.stop(&ada(), &"chat".into()).await.unwrap(),
-            "edit" => drop(other.chats.stream_response(&ada(), edit()).await.unwrap()),
+            "edit" => {
+                let edit = edit("chat", "m1", "Ho");
+                drop(other.chats.stream_response(&ada(), edit).await.unwrap());
+            }
             _ => drop(other.chats.stream_response(&ada(), decision).await.unwrap()),
         }
         let waited = begun.elapsed();

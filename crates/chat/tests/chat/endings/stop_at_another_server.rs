@@ -5,14 +5,14 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chat_test_support::answers::{post, server_of};
 use futures::StreamExt;
-use test_support::requests;
+use test_support::requests::ada;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use ui_message_stream::AgentEvent;
-use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+use ui_message_stream_chat::Turn;
 use ui_message_stream_chat::store::InMemoryLogStore;
-use ui_message_stream_chat::{ChatServer, Turn};
 
 /// Part of the agent's stream.
 struct Dropped(Arc<Notify>);
@@ -37,13 +37,11 @@ async fn a_quiet_run_ends_within_a_second_after_a_stop_or_a_deletion_at_another_
                     drop(dropped);
                 }
             };
-            ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_store(logs.clone())
+            server_of(agent).with_store(logs.clone())
         };
-        let (ada, chat) = (Principal::new("ada"), "chat".into());
-        let request = requests::say("chat", "m1", "Hi");
+        let (ada, chat) = (ada(), "chat".into());
         let (first, second) = (server(), server());
-        let response = first.stream_response(&ada, request).await.unwrap();
-        let response = tokio::spawn(response.collect::<Vec<_>>());
+        let response = tokio::spawn(post(&first, "m1", "Hi").await.collect::<Vec<_>>());
         // The lease is renewed after 3.3 seconds.
         sleep(Duration::from_secs(2)).await;
         let stopped_at = Instant::now();

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use chat_test_support::answers::server_of;
 use futures::{StreamExt, stream};
-use serde_json::json;
-use test_support::requests::{request, user_message};
+use test_support::requests::{ada, say};
 use test_support::thread_subscriber::captured;
 use ui_message_stream::AgentEvent;
-use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
 use ui_message_stream_chat::ChatLimits;
 use ui_message_stream_chat::{ChatError, ChatServer, ChatStream, Turn};
 
@@ -16,13 +15,11 @@ fn server(limits: ChatLimits) -> ChatServer {
     let agent = |_: Turn| {
         stream::iter([AgentEvent::text("a secret")]).chain(stream::pending::<AgentEvent>())
     };
-    ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_limits(limits)
+    server_of(agent).with_limits(limits)
 }
 
 async fn post(chats: &ChatServer, chat: &str) -> Result<ChatStream, ChatError> {
-    let message = user_message("m1", "a secret");
-    let request = request(&json!({"id": chat, "messages": [message]}));
-    chats.stream_response(&Principal::new("ada"), request).await
+    chats.stream_response(&ada(), say(chat, "m1", "a secret")).await
 }
 
 /// Runs a test, and returns the lines that are logged about limits.
@@ -40,6 +37,10 @@ fn check(lines: &[String], level: &str, texts: &[&str]) {
     assert!(line.contains(level) && texts.iter().all(|text| line.contains(text)), "{line}");
 }
 
+fn check_end_of_run(lines: &[String], limit: &str) {
+    check(lines, "WARN", &["a run ends", r#"run_id="run_"#, limit]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_run_whose_log_is_full_is_logged_with_the_limit() {
     let lines = logged(async {
@@ -48,8 +49,7 @@ async fn a_run_whose_log_is_full_is_logged_with_the_limit() {
         response.next().await.unwrap().unwrap();
         response.for_each(async |_| {}).await;
     });
-    let lines = lines.await;
-    check(&lines, "WARN", &["a run ends", r#"run_id="run_"#, r#"limit="max_log_bytes" value=10"#]);
+    check_end_of_run(&lines.await, r#"limit="max_log_bytes" value=10"#);
 }
 
 #[tokio::test(start_paused = true)]
@@ -60,12 +60,7 @@ async fn a_run_that_nobody_reads_is_logged_with_the_limit() {
         post(&chats, "chat").await.unwrap().next().await.unwrap().unwrap();
         tokio::time::sleep(2 * time).await;
     });
-    let lines = lines.await;
-    check(
-        &lines,
-        "WARN",
-        &["a run ends", r#"run_id="run_"#, r#"limit="max_unread_time" value=90s"#],
-    );
+    check_end_of_run(&lines.await, r#"limit="max_unread_time" value=90s"#);
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,8 +73,7 @@ async fn a_run_that_ends_for_another_and_one_that_is_refused_are_logged_with_the
         let refused = post(&chats, "b").await;
         assert!(matches!(refused, Err(ChatError::TooManyRuns)), "{refused:?}");
     });
-    let lines = lines.await;
-    check(&lines, "WARN", &["a run was refused", r#"limit="max_user_runs" value=1"#]);
+    check(&lines.await, "WARN", &["a run was refused", r#"limit="max_user_runs" value=1"#]);
 
     drop(first);
     let lines = logged(async {
@@ -87,11 +81,7 @@ async fn a_run_that_ends_for_another_and_one_that_is_refused_are_logged_with_the
         let _second = post(&chats, "b").await.unwrap();
         tokio::time::sleep(Duration::from_secs(10)).await;
     });
-    check(
-        &lines.await,
-        "WARN",
-        &["a run ends", r#"run_id="run_"#, r#"limit="max_user_runs" value=1"#],
-    );
+    check_end_of_run(&lines.await, r#"limit="max_user_runs" value=1"#);
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,10 +94,6 @@ async fn a_response_whose_client_does_not_read_is_logged_with_the_limit() {
         tokio::time::sleep(time).await;
         assert!(response.next().await.is_none());
     });
-    let lines = lines.await;
-    check(
-        &lines,
-        "INFO",
-        &["a response ends", r#"chat_id="chat""#, r#"limit="max_stalled_time" value=20s"#],
-    );
+    let limit = r#"limit="max_stalled_time" value=20s"#;
+    check(&lines.await, "INFO", &["a response ends", r#"chat_id="chat""#, limit]);
 }

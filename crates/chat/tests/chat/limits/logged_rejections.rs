@@ -11,17 +11,19 @@ use axum::http::header::{CONTENT_TYPE, ORIGIN};
 use axum::http::{Method, StatusCode};
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
+use chat_test_support::answers::server_of;
 use chat_test_support::test_server::PRINCIPAL_HEADER;
 use futures::stream;
-use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use test_support::thread_subscriber::{CapturedLog, subscribe};
+use test_support::requests::user_message;
+use test_support::responses::text_of;
+use test_support::thread_subscriber::captured_from;
 use tower::ServiceExt;
 use tracing::Level;
 use ui_message_stream::AgentEvent;
-use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::axum::{approval_routes, chat_routes};
-use ui_message_stream_chat::{ChatLimits, ChatServer, Turn};
+use ui_message_stream_chat::{ChatLimits, Turn};
 
 /// The text of each message. No line of the log has it.
 const SECRET: &str = "a secret";
@@ -35,7 +37,7 @@ fn routes(limits: ChatLimits) -> Router {
         let is_silent = last.contains(SILENT);
         stream::iter((!is_silent).then(|| AgentEvent::text("Hi")))
     };
-    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_limits(limits);
+    let chats = server_of(agent).with_limits(limits);
     let authenticate = async |mut request: Request, next: Next| {
         if let Some(user) = request.headers().get(PRINCIPAL_HEADER) {
             let user = Principal::new(user.to_str().unwrap());
@@ -57,10 +59,6 @@ fn post_to(path: &str, body: &Value) -> Request {
         .header(PRINCIPAL_HEADER, "ada")
         .body(Body::from(body.to_string()))
         .unwrap()
-}
-
-fn user(id: &str, text: &str) -> Value {
-    json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]})
 }
 
 /// A message of the assistant, in which the user has approved a call.
@@ -91,21 +89,14 @@ fn regenerate(messages: &[Value], id: Option<&str>) -> Value {
 async fn succeed(routes: &Router, body: &Value) -> String {
     let response = routes.clone().oneshot(post(body)).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK, "{body}");
-    let bytes = response.into_body().collect().await.unwrap().to_bytes();
-    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    let text = text_of(response.into_body()).await;
     let id = text.split(r#""messageId":""#).nth(1).unwrap();
     id.split('"').next().unwrap().to_owned()
 }
 
 /// Sends a request that is rejected. Returns the place that the only line of the log names.
 async fn site_of(routes: &Router, request: Request, status: StatusCode) -> String {
-    let log = CapturedLog::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(Level::DEBUG)
-        .with_writer(move || writer.clone())
-        .with_ansi(false);
-    let guard = subscribe(subscriber.finish());
+    let (log, guard) = captured_from(Level::DEBUG);
     let response: Response = routes.clone().oneshot(request).await.unwrap();
     drop(guard);
     let text = log.text();
@@ -125,12 +116,12 @@ async fn site_of(routes: &Router, request: Request, status: StatusCode) -> Strin
 async fn each_rejected_request_is_logged_once_with_its_status_and_its_site() {
     let limits = ChatLimits::default().with_max_chat_messages(2).with_max_user_readers(1);
     let routes = routes(limits);
-    succeed(&routes, &submit(&[user("m1", SECRET)])).await;
+    succeed(&routes, &submit(&[user_message("m1", SECRET)])).await;
     let get = |path: &str| {
         let request = Request::builder().method(Method::GET).uri(path);
         request.header(PRINCIPAL_HEADER, "ada").body(Body::empty()).unwrap()
     };
-    let message = submit(&[user("m2", SECRET)]);
+    let message = submit(&[user_message("m2", SECRET)]);
     let changed = |change: fn(&mut Request)| {
         let mut request = post(&message);
         change(&mut request);
@@ -145,7 +136,7 @@ async fn each_rejected_request_is_logged_once_with_its_status_and_its_site() {
         (changed(|it| _ = it.headers_mut().remove(PRINCIPAL_HEADER)), StatusCode::UNAUTHORIZED),
         (changed(origin), StatusCode::FORBIDDEN),
         (get("/nowhere"), StatusCode::NOT_FOUND),
-        (post(&submit(&[user("m1", "changed")])), StatusCode::CONFLICT),
+        (post(&submit(&[user_message("m1", "changed")])), StatusCode::CONFLICT),
         (post(&message), StatusCode::PAYLOAD_TOO_LARGE),
         (
             changed(|it| _ = it.headers_mut().remove(CONTENT_TYPE)),
@@ -161,33 +152,33 @@ async fn each_rejected_request_is_logged_once_with_its_status_and_its_site() {
 #[tokio::test]
 async fn the_log_names_another_site_for_each_cause_of_409() {
     let routes = routes(ChatLimits::default());
-    succeed(&routes, &submit(&[user("m1", SECRET)])).await;
-    let removed = succeed(&routes, &submit(&[user("m2", SECRET)])).await;
+    succeed(&routes, &submit(&[user_message("m1", SECRET)])).await;
+    let removed = succeed(&routes, &submit(&[user_message("m2", SECRET)])).await;
     // Each edit of the first message removes what follows.
     for text in ["an older edit", "a newer edit"] {
-        succeed(&routes, &edit(user("m1", text))).await;
+        succeed(&routes, &edit(user_message("m1", text))).await;
     }
-    let m1 = user("m1", "a newer edit");
+    let m1 = user_message("m1", "a newer edit");
     // The first message has no response when the third one is sent.
-    succeed(&routes, &edit(user("m1", SILENT))).await;
-    let silent = user("m1", SILENT);
+    succeed(&routes, &edit(user_message("m1", SILENT))).await;
+    let silent = user_message("m1", SILENT);
     succeed(&routes, &regenerate(slice::from_ref(&silent), None)).await;
-    let last = succeed(&routes, &submit(&[user("m3", SECRET)])).await;
+    let last = succeed(&routes, &submit(&[user_message("m3", SECRET)])).await;
 
-    let mut elsewhere = submit(&[user("m1", SECRET), approved("a1")]);
+    let mut elsewhere = submit(&[user_message("m1", SECRET), approved("a1")]);
     elsewhere["id"] = "elsewhere".into();
     let continued = json!({"id": removed, "role": "assistant", "parts": []});
     let mut sites = BTreeMap::new();
     for (name, body) in [
         ("a removed message is continued", submit(&[m1.clone(), continued])),
-        ("a removed message is sent again", submit(&[user("m2", SECRET)])),
+        ("a removed message is sent again", submit(&[user_message("m2", SECRET)])),
         ("a message without a response is sent again", submit(slice::from_ref(&silent))),
         ("a message has another text", submit(slice::from_ref(&m1))),
-        ("an edit that was replaced is sent again", edit(user("m1", "an older edit"))),
+        ("an edit that was replaced is sent again", edit(user_message("m1", "an older edit"))),
         ("a message has another text in a regeneration", regenerate(&[m1], None)),
         ("a removed response is regenerated", regenerate(&[], Some(&removed))),
         ("the response to a removed message is regenerated", {
-            regenerate(&[user("m2", SECRET)], None)
+            regenerate(&[user_message("m2", SECRET)], None)
         }),
         ("a regeneration is sent again", regenerate(&[silent], None)),
         ("an unknown response is regenerated", regenerate(&[], Some("nowhere"))),

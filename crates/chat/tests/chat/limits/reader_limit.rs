@@ -1,23 +1,24 @@
 //! A user reads at most 64 responses at once, unless the host sets another number.
 
-use axum::body::{Body, BodyDataStream};
+use axum::body::BodyDataStream;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::routing::Router;
+use chat_test_support::answers::{self, server_of};
 use chat_test_support::test_server::PRINCIPAL_HEADER;
 use futures::{StreamExt, stream};
 use serde_json::json;
-use tower::ServiceExt;
+use test_support::requests::user_message;
 use ui_message_stream::AgentEvent;
-use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::axum::chat_routes;
 use ui_message_stream_chat::{ChatServer, Turn};
 
 fn routes() -> (Router, ChatServer) {
     let agent = |_: Turn| stream::iter([AgentEvent::text("Hi")]).chain(stream::pending());
-    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+    let chats = server_of(agent);
     let authenticate = async |mut request: Request, next: Next| {
         let user = request.headers()[PRINCIPAL_HEADER].to_str().unwrap().to_owned();
         request.extensions_mut().insert(Principal::new(user));
@@ -32,15 +33,8 @@ async fn send(routes: &Router, user: &str, request: (Method, &str, &str, &str)) 
         (method, path, "", body) => (method, path, ("accept", "*/*"), body),
         (method, path, id, body) => (method, path, ("last-event-id", id), body),
     };
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header(header::CONTENT_TYPE, "application/json")
-        .header(PRINCIPAL_HEADER, user)
-        .header(header, value)
-        .body(Body::from(body.to_owned()))
-        .unwrap();
-    routes.clone().oneshot(request).await.unwrap()
+    let headers = [(PRINCIPAL_HEADER, user), (header, value)];
+    answers::send(routes, method, path, &headers, body.to_owned()).await
 }
 
 /// Returns the body of a response after its first frame.
@@ -56,8 +50,7 @@ fn message(id: &str) -> String {
 }
 
 fn message_with(id: &str, text: &str) -> String {
-    let parts = json!([{"type": "text", "text": text}]);
-    json!({"id": "c", "messages": [{"id": id, "role": "user", "parts": parts}]}).to_string()
+    json!({"id": "c", "messages": [user_message(id, text)]}).to_string()
 }
 
 #[tokio::test(start_paused = true)]

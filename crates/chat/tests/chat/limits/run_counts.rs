@@ -1,19 +1,14 @@
 //! What a server counts of its runs.
 
+use chat_test_support::answers::server_of;
 use chat_test_support::test_server::{Client, Host};
 use futures::{StreamExt, stream};
 use metrics_exporter_prometheus::PrometheusBuilder;
-use serde_json::json;
-use test_support::requests::request;
-use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::{AgentEvent, ChatRequest};
+use test_support::requests::{ada, say};
+use ui_message_stream::AgentEvent;
+use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::ChatLimits;
-use ui_message_stream_chat::{ChatError, ChatServer, Turn};
-
-fn ask(chat: &str, message: &str) -> ChatRequest {
-    let message = json!({"id": message, "role": "user", "parts": []});
-    request(&json!({"id": chat, "messages": [message]}))
-}
+use ui_message_stream_chat::{ChatError, Turn};
 
 #[tokio::test(start_paused = true)]
 async fn live_taken_and_refused_runs_are_counted() {
@@ -21,27 +16,26 @@ async fn live_taken_and_refused_runs_are_counted() {
     let page = recorder.handle();
     let _installed = metrics::set_default_local_recorder(&recorder);
     let agent = |_: Turn| stream::iter([AgentEvent::text("Hi")]).chain(stream::pending());
-    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox))
-        .with_limits(ChatLimits::default().with_max_user_runs(1));
-    let ada = Principal::new("ada");
+    let chats = server_of(agent).with_limits(ChatLimits::default().with_max_user_runs(1));
+    let ada = ada();
     let counted = || {
         let counts = chats.run_counts();
         [counts.live, counts.taken, counts.lapsed, counts.refused]
     };
     assert_eq!(counted(), [0, 0, 0, 0]);
-    let mut first = chats.stream_response(&ada, ask("one", "m1")).await.unwrap();
+    let mut first = chats.stream_response(&ada, say("one", "m1", "Hi")).await.unwrap();
     first.next().await.unwrap().unwrap();
     assert_eq!(counted(), [1, 0, 0, 0]);
     for series in ["ui_message_stream_live_runs 1\n", "ui_message_stream_readers 1\n"] {
         assert!(page.render().contains(series), "{series}");
     }
 
-    let mut second = chats.stream_response(&ada, ask("one", "m2")).await.unwrap();
+    let mut second = chats.stream_response(&ada, say("one", "m2", "Hi")).await.unwrap();
     while first.next().await.is_some() {}
     second.next().await.unwrap().unwrap();
     assert_eq!(counted(), [1, 1, 0, 0]);
 
-    let refused = chats.stream_response(&ada, ask("two", "m3")).await;
+    let refused = chats.stream_response(&ada, say("two", "m3", "Hi")).await;
     assert!(matches!(refused, Err(ChatError::TooManyRuns)), "{refused:?}");
     assert_eq!(counted(), [1, 1, 0, 1]);
 

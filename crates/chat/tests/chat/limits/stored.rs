@@ -4,6 +4,7 @@ use axum::http::{Method, StatusCode};
 use chat_test_support::test_server::{Answer, Client, Host, Tools};
 use futures::stream;
 use serde_json::json;
+use test_support::requests::user_message;
 use ui_message_stream::AgentEvent;
 use ui_message_stream::approval::{ApprovalLimits, Approvals, Principal};
 use ui_message_stream::chunk::{ChunkReader, ReceivedChunk};
@@ -13,9 +14,7 @@ use ui_message_stream_chat::{ChatServer, Turn};
 
 /// A POST of one new message, which repeats no history.
 async fn post_text(host: &Host, user: &str, number: usize, text: &str) -> Answer {
-    let message = json!({
-        "id": format!("u{number}"), "role": "user", "parts": [{"type": "text", "text": text}],
-    });
+    let message = user_message(format!("u{number}"), text);
     host.chat(user, json!({"id": "chat", "message": message}).to_string()).await
 }
 
@@ -59,7 +58,7 @@ async fn an_approval_in_a_full_chat_can_still_be_given() {
 #[tokio::test]
 async fn a_chat_id_that_browsers_remove_from_a_path_is_refused() {
     let host = Host::new();
-    let message = json!({"id": "u", "role": "user", "parts": [{"type": "text", "text": "hello"}]});
+    let message = user_message("u", "hello");
     for id in ["", ".", ".."] {
         let posted = host.chat("alice", json!({"id": id, "message": message}).to_string()).await;
         let expected = "id: expected another id than an empty one, `.` or `..`";
@@ -69,12 +68,8 @@ async fn a_chat_id_that_browsers_remove_from_a_path_is_refused() {
         assert_eq!(denied.status.as_u16(), 400, "{id:?}");
         assert!(denied.text.starts_with("chatId: expected another id"), "{}", denied.text);
     }
-    assert!(
-        host.chat("alice", json!({"id": "...", "message": message}).to_string())
-            .await
-            .status
-            .is_success()
-    );
+    let taken = host.chat("alice", json!({"id": "...", "message": message}).to_string()).await;
+    assert!(taken.status.is_success());
 }
 
 #[tokio::test]
@@ -304,8 +299,7 @@ async fn what_a_chat_remembers_of_removed_messages_counts_as_its_bytes() {
     let host = Host::new();
     let id = "m".repeat(120);
     for number in 0..300 {
-        let text = json!({"type": "text", "text": format!("version {number}")});
-        let message = json!({"id": id, "role": "user", "parts": [text]});
+        let message = user_message(&id, &format!("version {number}"));
         let body = json!({"id": "chat", "messages": [message], "messageId": id});
         assert_eq!(host.chat("alice", body.to_string()).await.status, 200);
     }

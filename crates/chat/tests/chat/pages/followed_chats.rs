@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::Request;
 use axum::http::{Method, StatusCode, header};
+use chat_test_support::answers::{self, server_of};
 use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
 use chat_test_support::test_server::{Client, Host, PRINCIPAL_HEADER};
 use futures::stream::BoxStream;
@@ -16,8 +16,7 @@ use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 use test_support::requests::{self, ada};
 use tokio::time::timeout;
-use tower::ServiceExt;
-use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+use ui_message_stream::approval::Principal;
 use ui_message_stream::{AgentEvent, BoxFuture};
 use ui_message_stream_chat::store::{
     ChatPage, ChatStoreError, InMemoryLogStore, ListChats, LogStore,
@@ -33,11 +32,8 @@ struct Events {
 impl Events {
     /// Opens the stream of a user, and returns it with the data of its first event.
     async fn open(host: &Host, user: &str, query: &str) -> (Self, Value) {
-        let request = Request::get(format!("/api/chat?{query}"))
-            .header(header::HOST, "127.0.0.1:3000")
-            .header(PRINCIPAL_HEADER, user);
-        let request = request.body(Body::empty()).unwrap();
-        let response = host.routes.clone().oneshot(request).await.unwrap();
+        let (path, user) = (format!("/api/chat?{query}"), [(PRINCIPAL_HEADER, user)]);
+        let response = answers::send(&host.routes, Method::GET, &path, &user, "").await;
         // A browser that may store it reads it twice.
         assert_eq!(response.headers()["cache-control"], "no-store, no-transform");
         assert_eq!(response.status(), StatusCode::OK);
@@ -103,17 +99,12 @@ async fn a_page_sees_what_another_page_of_the_user_does_and_nothing_of_another_u
     assert_eq!(asked["title"], "delete notes.txt");
     assert!(asked["updatedAt"].is_u64(), "{asked}");
 
-    host.tools.hold(true);
-    let (answering, answerer) = (host.clone(), page.clone());
-    let answered = tokio::spawn(async move {
-        let mut page = answerer;
-        page.answer(&answering, true).await;
-        page
-    });
+    let answered = host.answer_and_hold(&page).await;
     // The call has no result yet.
     let begun = events.until("new", true, true).await;
     host.tools.hold(false);
-    let mut page = answered.await.unwrap();
+    page.respond(true);
+    page.apply_response(&answered.await.unwrap());
     let ended = events.until("new", false, false).await;
     let version = |chat: &Value| chat["version"].as_u64().unwrap();
     assert!(version(&asked) < version(&begun) && version(&begun) < version(&ended));
@@ -156,9 +147,7 @@ async fn a_chat_that_newer_ones_replace_is_not_shown_as_deleted() {
 #[tokio::test]
 async fn the_events_are_refused_as_the_list_is() {
     let host = Host::new();
-    let request = Request::get("/api/chat?events").header(header::HOST, "127.0.0.1:3000");
-    let request = request.body(Body::empty()).unwrap();
-    let refused = host.routes.clone().oneshot(request).await.unwrap();
+    let refused = answers::send(&host.routes, Method::GET, "/api/chat?events", &[], "").await;
     assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
     for (query, expected) in [
         ("events&limit=0", "limit: expected a whole number from 1 to 100"),
@@ -205,13 +194,11 @@ impl Intercepts for Lists {
 fn server() -> (ChatServer, Arc<LogDouble<Lists>>) {
     let store = Arc::new(LogDouble::<Lists>::default());
     let agent = |_: Turn| stream::iter([AgentEvent::text("Hi")]);
-    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-    (chats.with_store(store.clone()), store)
+    (server_of(agent).with_store(store.clone()), store)
 }
 
 async fn say(chats: &ChatServer, chat: &str) {
-    let request = requests::say(chat, "m1", "Hi");
-    chats.complete_response(&ada(), request).await.unwrap();
+    chats.complete_response(&ada(), requests::say(chat, "m1", "Hi")).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,8 +6,8 @@ use axum::body::Body;
 use axum::http::{Method, StatusCode};
 use chat_test_support::test_server::{Client, Host};
 use serde_json::{Value, json};
+use ui_message_stream::Json;
 use ui_message_stream::approval::Principal;
-use ui_message_stream::{Json, UiMessage};
 
 /// Reads a page of the chat. Returns its ids and its cursors.
 async fn page(
@@ -29,10 +29,8 @@ async fn a_long_chat_is_read_from_the_newest_page_to_the_oldest() {
     for _ in 0..60 {
         alice.say(&host, "hello").await;
     }
-    let stored: Vec<String> = {
-        let chat = host.chats.chat(&Principal::new("alice"), &"chat".into()).await.unwrap();
-        chat.messages.iter().map(|message: &UiMessage| message.id.to_string()).collect()
-    };
+    let chat = host.chats.chat(&Principal::new("alice"), &"chat".into()).await.unwrap();
+    let stored: Vec<_> = chat.messages.iter().map(|message| message.id.to_string()).collect();
     assert_eq!(stored.len(), 120);
     let (newest, before, after) = page(&host, "alice", "").await;
     assert_eq!((&newest[..], after), (&stored[20..], None));
@@ -68,19 +66,22 @@ async fn a_path_without_a_route_and_a_method_that_a_route_does_not_take_are_answ
     }
 }
 
+/// Requests approval of a deletion, in one of many chats. Returns the id of the approval.
+async fn ask(host: &Host, number: usize) -> String {
+    let chat = format!("chat {}", number / 50).into();
+    let approvals = host.chats.approvals().for_chat(&Principal::new("alice"), &chat);
+    let (call, input) = (format!("call {number}").into(), json!({"path": "notes.txt"}));
+    let (message, input) = ("m".into(), Json::from_serialize(&input).unwrap());
+    let issued = approvals.request_approval(&message, &call, "delete_file", &input, None).await;
+    issued.unwrap().approval_id.to_string()
+}
+
 #[tokio::test]
 async fn two_thousand_pending_approvals_are_listed_once_while_some_are_decided() {
     let host = Host::new();
-    let alice = Principal::new("alice");
     let mut pending = Vec::new();
     for number in 0..2_000 {
-        let chat = format!("chat {}", number / 60).into();
-        let approvals = host.chats.approvals().for_chat(&alice, &chat);
-        let input = Json::parse(r#"{"path":"notes.txt"}"#).unwrap();
-        let call = format!("call {number}").as_str().into();
-        let issued =
-            approvals.request_approval(&"m".into(), &call, "delete_file", &input, None).await;
-        pending.push(issued.unwrap().approval_id.to_string());
+        pending.push(ask(&host, number).await);
     }
     let (mut listed, mut decided) = (Vec::new(), HashSet::new());
     let mut path = "/api/approvals".to_owned();
@@ -93,8 +94,7 @@ async fn two_thousand_pending_approvals_are_listed_once_while_some_are_decided()
         path = format!("/api/approvals?after={after}");
         // The last one of the page, and one of a later page.
         for id in [listed.last().unwrap(), &pending[1_000 + 41 * number % 1_000]] {
-            let decision = json!({"decisions": [{"approvalId": id, "approved": false}]});
-            host.decide("alice", &decision).await.json();
+            host.decides("alice", id, false).await;
             decided.insert(id.clone());
         }
     }
@@ -125,35 +125,25 @@ async fn a_large_chat_is_written_in_pieces_that_are_its_json() {
 #[tokio::test]
 async fn a_live_approval_is_listed_on_the_first_page_after_many_expired_ones() {
     let host = Host::new();
-    let alice = Principal::new("alice");
-    let ask = async |number: usize| {
-        let chat = format!("chat {}", number / 50).into();
-        let approvals = host.chats.approvals().for_chat(&alice, &chat);
-        let call = format!("call {number}").into();
-        let input = Json::parse(r#"{"path":"notes.txt"}"#).unwrap();
-        let issued =
-            approvals.request_approval(&"m".into(), &call, "delete_file", &input, None).await;
-        issued.unwrap().approval_id.to_string()
-    };
     for number in 0..150 {
-        ask(number).await;
+        ask(&host, number).await;
     }
     host.wait(std::time::Duration::from_secs(2 * 60 * 60));
     assert_eq!(host.get("alice", "/api/approvals").await.json(), json!({"approvals": []}));
-    let live = ask(150).await;
+    let live = ask(&host, 150).await;
     let answer = host.get("alice", "/api/approvals").await.json();
     assert_eq!(answer["approvals"].as_array().unwrap().len(), 1, "{answer}");
     assert_eq!(answer["approvals"][0]["approvalId"], live.as_str());
     assert_eq!(answer["after"], Value::Null);
     // A page is full, and there is no empty one after the last.
     for number in 200..299 {
-        ask(number).await;
+        ask(&host, number).await;
     }
     let answer = host.get("alice", "/api/approvals").await.json();
     assert_eq!(answer["approvals"].as_array().unwrap().len(), 100);
     assert_eq!(answer["after"], Value::Null);
     host.wait(std::time::Duration::from_millis(1));
-    let last = ask(299).await;
+    let last = ask(&host, 299).await;
     let answer = host.get("alice", "/api/approvals").await.json();
     assert_eq!(answer["approvals"].as_array().unwrap().len(), 100);
     let path = format!("/api/approvals?after={}", answer["after"].as_str().unwrap());

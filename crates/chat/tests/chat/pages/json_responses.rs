@@ -5,7 +5,7 @@ use axum::http::{Method, StatusCode, header};
 use chat_test_support::answers::send;
 use chat_test_support::test_server::{Host, Line, PRINCIPAL_HEADER, Scripted};
 use serde_json::{Value, json};
-use test_support::requests::{respond, user_message};
+use test_support::requests::{part, part_mut, respond, user_message};
 use test_support::responses::text_of;
 use ui_message_stream::approval::{PendingToolCall, Principal};
 use ui_message_stream::request::Limits;
@@ -76,16 +76,12 @@ async fn an_approval_pending_in_a_json_response_can_be_decided_by_the_approval_r
     let approval = &paused["approvals"][0];
     assert_eq!(approval["toolName"], "delete_file");
     assert_eq!(approval["input"], json!({"path": "notes.txt"}));
-    let decision = json!({"approvalId": approval["approvalId"], "approved": true});
-    let decided = host.decide("alice", &json!({"decisions": [decision]})).await.json();
-    assert_eq!(decided["decisions"][0]["accepted"], true);
+    assert!(host.decides("alice", approval["approvalId"].as_str().unwrap(), true).await);
 
     // The same decision within the message: the response holds the outcome, and the call is not
     // decided twice.
     let mut message = paused["message"].clone();
-    let parts = message["parts"].as_array_mut().unwrap();
-    let call = parts.iter_mut().find(|part| part["type"] == "tool-delete_file").unwrap();
-    respond(call, true);
+    respond(part_mut(&mut message, "tool-delete_file"), true);
     let mut messages = user("delete notes.txt");
     messages.as_array_mut().unwrap().push(message);
     let answer = ask(&host, messages).await;
@@ -189,8 +185,7 @@ async fn an_answer_that_matches_no_open_call_is_an_error_and_changes_nothing() {
     assert_eq!(refused(&host, "alice", &output(&json!("call"))).await.0, 404);
     let paused = ask(&host, user("mixed")).await;
     let before = paused["message"].clone();
-    let parts = before["parts"].as_array().unwrap();
-    let deletion = parts.iter().find(|part| part["type"] == "tool-delete_file").unwrap();
+    let deletion = part(&before, "tool-delete_file");
     for (answers, expected_error) in [
         (output(&json!("call_9")), "toolOutputs[0].toolCallId: names no call"),
         // A server-executed tool call: a client cannot send its output.

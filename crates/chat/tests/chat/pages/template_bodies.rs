@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use chat_test_support::test_server::{Client, Host};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use test_support::requests::user_message;
 
 /// The bodies of a front end, by what the user does. `$id`, `$last`, `$lastId` and `$messages` are those of the page.
 #[derive(Deserialize)]
@@ -40,9 +41,7 @@ async fn post(host: &Host, client: &mut Client, template: &Template, act: &str) 
 }
 
 async fn say(host: &Host, client: &mut Client, template: &Template, act: &str, text: &str) {
-    let parts = json!([{"type": "text", "text": text}]);
-    let id = format!("u{}", client.messages.len());
-    client.messages.push(json!({"id": id, "role": "user", "parts": parts}));
+    client.messages.push(user_message(format!("u{}", client.messages.len()), text));
     post(host, client, template, act).await;
 }
 
@@ -60,14 +59,13 @@ async fn a_template_has_a_conversation_with_a_question() {
         assert_eq!(client.states(), ["approval-requested"], "{name}");
         assert_eq!(host.tools.effects().len(), 0, "{name}");
 
-        client.messages = client.answered(true)["messages"].as_array().unwrap().clone();
+        client.respond(true);
         post(&host, &mut client, &template, "answer").await;
         assert_eq!(client.states(), ["output-available"], "{name}");
         assert_eq!(host.tools.effects().len(), 1, "{name}");
 
         say(&host, &mut client, &template, "message after an answer", "thanks").await;
-        let stored = host.get("ada", "/api/chat/chat").await.json();
-        assert_eq!(stored["messages"].as_array().unwrap().len(), 6, "{name}");
+        assert_eq!(host.messages("ada").await.len(), 6, "{name}");
         assert_eq!(host.tools.effects().len(), 1, "{name}");
     }
 }

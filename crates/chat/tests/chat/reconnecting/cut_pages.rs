@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_stream::stream;
-use futures::StreamExt;
+use chat_test_support::answers::read_until;
 use serde_json::{Value, json};
 use test_support::any_tool::AnyTool;
+use test_support::eventually;
 use test_support::external_processes::{ask_judge, node_project};
-use test_support::requests::{ada, call_mut, send};
-use test_support::responses::message_of;
+use test_support::requests::{ada, call_mut, send, user_message};
+use test_support::responses::{message_of, text_of};
 use tokio::sync::Semaphore;
 use ui_message_stream::approval::Approvals;
 use ui_message_stream::chunk::FinishReason;
@@ -48,18 +49,6 @@ async fn post(chats: &ChatServer, message: &Value) -> ChatStream {
     chats.stream_response(&ada(), send("chat", &json!([message]))).await.unwrap()
 }
 
-/// Reads a response until it holds this text, or to its end.
-async fn read_until(mut response: ChatStream, text: &str) -> String {
-    let mut read = String::new();
-    while let Some(frames) = response.next().await {
-        read += std::str::from_utf8(&frames.unwrap()).unwrap();
-        if read.contains(text) {
-            break;
-        }
-    }
-    read
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_page_that_was_cut_in_the_input_of_a_call_and_answers_another_one_reads_both_results() {
     reads_both_results(false).await;
@@ -74,20 +63,19 @@ async fn a_page_that_was_cut_in_the_input_of_a_call_reads_that_call_also_after_t
 async fn reads_both_results(is_ended: bool) {
     let permits = Arc::new(Semaphore::new(0));
     let chats = server(Arc::clone(&permits));
-    let question = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Ring"}]});
-    let cut = read_until(post(&chats, &question).await, "tool-input-delta").await;
+    let mut response = post(&chats, &user_message("m1", "Ring")).await;
+    let cut = read_until(&mut response, "tool-input-delta").await;
+    drop(response);
     let mut held = serde_json::to_value(message_of(None, &cut)).unwrap();
     let ring = call_mut(&mut held, "c1");
     (ring["state"], ring["approval"]["approved"]) = (json!("approval-responded"), json!(true));
     assert!(held.to_string().contains("input-streaming"), "{held}");
     if is_ended {
         permits.add_permits(1);
-        while chats.run_counts().live > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        eventually(async || chats.run_counts().live == 0).await;
     }
 
-    let response = tokio::spawn(read_until(post(&chats, &held).await, "[DONE]"));
+    let response = tokio::spawn(text_of(post(&chats, &held).await));
     tokio::time::sleep(Duration::from_millis(50)).await;
     permits.add_permits(1);
     let response = response.await.unwrap();

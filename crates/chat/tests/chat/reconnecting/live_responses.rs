@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
 use axum::{Extension, Router};
-use chat_test_support::answers;
+use chat_test_support::answers::{self, post, read_until, server_of, stored};
 use futures::{StreamExt, poll, stream};
 use serde_json::{Value, json};
-use test_support::requests::{ada, say, user_message};
+use test_support::requests::{ada, call_mut, user_message};
 use test_support::responses::{message_of, text_of};
 use tokio::sync::Semaphore;
-use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+use ui_message_stream::approval::Principal;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::{AgentEvent, Json, UiMessage};
@@ -49,9 +49,8 @@ impl Server {
                 yield AgentEvent::finish(FinishReason::Stop);
             }
         };
-        let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
         let limits = ChatLimits::default().with_max_user_readers(100);
-        Server { chats: chats.with_limits(limits), permits }
+        Server { chats: server_of(agent).with_limits(limits), permits }
     }
 
     fn routes(&self, user: &str) -> Router {
@@ -87,8 +86,7 @@ impl Server {
     }
 
     async fn stored(&self) -> Vec<UiMessage> {
-        let chat = self.chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
-        chat.messages.iter().cloned().collect()
+        stored(&self.chats).await.messages.iter().cloned().collect()
     }
 }
 
@@ -129,12 +127,9 @@ async fn readers_that_join_at_any_time_get_the_same_bytes() {
 #[tokio::test(start_paused = true)]
 async fn a_response_that_begins_with_a_long_page_sends_its_first_frame_alone() {
     let agent = |_| stream::iter([AgentEvent::text("long ".repeat(200))]).chain(stream::pending());
-    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-    let mut posted = chats.stream_response(&ada(), say("chat", "m1", "Hi")).await.unwrap();
-    let mut whole = String::new();
-    while !whole.contains("long long") {
-        whole += str::from_utf8(&posted.next().await.unwrap().unwrap()).unwrap();
-    }
+    let chats = server_of(agent);
+    let mut posted = post(&chats, "m1", "Hi").await;
+    let whole = read_until(&mut posted, "long long").await;
     let frames: Vec<_> = whole.split_inclusive("\n\n").collect();
     let (long, before) = frames.split_last().unwrap();
     assert!(before[0].contains(r#""type":"start""#) && before[0].len() <= 511, "{whole}");
@@ -230,7 +225,7 @@ async fn a_place_beyond_the_end_of_its_run_is_not_continued() {
     let server = Server::new();
     server.permits.add_permits(9);
     let (_, first) = server.post(&user("Hi")).await.unwrap();
-    let m2 = |text: &str| json!([{"id": "m2", "role": "user", "parts": [{"type": "text", "text": text}]}]);
+    let m2 = |text: &str| json!([user_message("m2", text)]);
     let (_, second) = server.post(&m2("A secret")).await.unwrap();
     let edit = json!({"id": "chat", "messages": m2("Hello"), "messageId": "m2"}).to_string();
     server.send("ada", Method::POST, "/", None, &edit).await.unwrap();
@@ -300,8 +295,7 @@ async fn a_run_that_continues_a_message_is_read_with_the_message_in_front() {
     let server = Server::new();
     let (_, first) = server.post(&user("where am I?")).await.unwrap();
     let mut held = serde_json::to_value(message_of(None, &first)).unwrap();
-    let call = held["parts"].as_array_mut().unwrap().iter_mut();
-    let call = call.into_iter().find(|part| part["type"] == "tool-where").unwrap();
+    let call = call_mut(&mut held, "c1");
     (call["state"], call["output"]) = ("output-available".into(), "Lisbon".into());
     let messages = json!([user("where am I?")[0], held]);
     let post = server.post(&messages);
@@ -359,8 +353,7 @@ async fn the_history_shows_what_a_live_run_has_written_and_a_stopped_one_keeps_i
 #[tokio::test(start_paused = true)]
 async fn at_the_limit_of_runs_the_oldest_without_a_reader_ends() {
     let silent = |_: Turn| stream::pending::<AgentEvent>();
-    let chats = ChatServer::new(silent, Approvals::new(EmptyToolbox));
-    let chats = chats.with_limits(ChatLimits::default().with_max_user_runs(2));
+    let chats = server_of(silent).with_limits(ChatLimits::default().with_max_user_runs(2));
     let server = Server { chats, permits: Arc::new(Semaphore::new(0)) };
     let post = |chat: &str| {
         let body = json!({"id": chat, "messages": user("Hi")}).to_string();

@@ -6,15 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use chat_test_support::answers::{follow, post, server_of};
 use chat_test_support::log_double::{Intercepts, LogDouble};
 use futures::StreamExt;
-use test_support::requests;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until};
-use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
 use ui_message_stream::{AgentEvent, BoxFuture};
+use ui_message_stream_chat::Turn;
 use ui_message_stream_chat::store::{InMemoryLogStore, LogKey, LogStore};
-use ui_message_stream_chat::{ChatServer, Turn};
 
 /// A store that may give no hints.
 #[derive(Debug)]
@@ -53,17 +52,14 @@ async fn without_a_hint_a_reader_asks_a_second_after_the_last_frame_and_sends_a_
                 pending::<()>().await;
             }
         };
-        let server = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-        server.with_store(store.clone())
+        server_of(agent).with_store(store.clone())
     };
-    let ada = Principal::new("ada");
-    let request = requests::say("chat", "m1", "Hi");
-    let _response = server().stream_response(&ada, request).await.unwrap();
+    let _response = post(&server(), "m1", "Hi").await;
 
     // A reader on another server.
-    let reader = server().resume_stream(&ada, &"chat".into(), None).await.unwrap();
+    let reader = follow(&server()).await;
     let begun = Instant::now();
-    let pages = reader.unwrap().map(move |page| (begun.elapsed(), page.unwrap()));
+    let pages = reader.map(move |page| (begun.elapsed(), page.unwrap()));
     let pages = pages.take_until(sleep_until(begun + Duration::from_secs(20)));
     let pages = tokio::spawn(pages.collect::<Vec<_>>());
     // The reader has asked after a second, and waits for a hint of the first word only.

@@ -9,16 +9,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use chat_test_support::answers::server_of;
 use chat_test_support::recorded_conversations::{Permits, Recording, recorded_agent, recordings};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use test_support::external_processes::{number, say};
+use test_support::requests::{ada, send, user_message};
 use test_support::responses::{message_of, text_of};
 use test_support::rng::Dice;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
-use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::request::Limits;
 use ui_message_stream::{ChatRequest, UiMessage};
 use ui_message_stream_chat::{ChatError, ChatServer, ChatStream};
 
@@ -28,8 +28,8 @@ struct Conversation {
     permits: Permits,
     /// The message that the client holds before the last turn.
     held: Option<UiMessage>,
-    /// The body of the last request.
-    body: String,
+    /// The last request.
+    request: ChatRequest,
 }
 
 impl Conversation {
@@ -39,11 +39,10 @@ impl Conversation {
         let of_all = Arc::clone(&permits);
         let permits_of = move |name: &str| (Arc::clone(&of_all), name.to_owned());
         let agent = recorded_agent(Arc::clone(recordings), permits_of);
-        let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-        let parts = json!([{"type": "text", "text": recording.name}]);
-        let question = json!({"id": "m1", "role": "user", "parts": parts});
-        let body = json!({"id": "chat", "messages": [question]}).to_string();
-        let mut conversation = Conversation { chats, permits, held: None, body };
+        let question = user_message("m1", &recording.name);
+        let request = send("chat", &json!([question]));
+        let chats = server_of(agent);
+        let mut conversation = Conversation { chats, permits, held: None, request };
         if recording.continued.is_some() {
             let first = text_of(conversation.post().await.unwrap()).await;
             let mut held = serde_json::to_value(message_of(None, &first)).unwrap();
@@ -52,7 +51,7 @@ impl Conversation {
                     (part["state"], part["output"]) = ("output-available".into(), "done".into());
                 }
             }
-            conversation.body = json!({"id": "chat", "messages": [question, held]}).to_string();
+            conversation.request = send("chat", &json!([question, held]));
             conversation.held = Some(UiMessage::parse(&held.to_string()).unwrap());
         }
         conversation
@@ -60,14 +59,12 @@ impl Conversation {
 
     /// Sends the request of the last turn.
     async fn post(&self) -> Result<ChatStream, ChatError> {
-        let request = ChatRequest::parse(self.body.as_bytes(), &Limits::default()).unwrap();
-        self.chats.stream_response(&Principal::new("ada"), request).await
+        self.chats.stream_response(&ada(), self.request.clone()).await
     }
 
     /// Reconnects.
     async fn get(&self, last_event_id: Option<&str>) -> Option<ChatStream> {
-        let ada = Principal::new("ada");
-        self.chats.resume_stream(&ada, &"chat".into(), last_event_id).await.unwrap()
+        self.chats.resume_stream(&ada(), &"chat".into(), last_event_id).await.unwrap()
     }
 }
 

@@ -1,21 +1,43 @@
 //! A chat server behind `serve`: many readers at once, its shutdown, and the connections of one user. The
 //! clients are plain sockets.
 
+use std::net::SocketAddr;
+
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
+use axum::response::Response;
+use chat_test_support::answers::server_of;
 use futures::{StreamExt, stream};
 use serde_json::json;
 use test_support::external_processes::number;
+use test_support::requests::user_message;
 use test_support::sockets::{post_head, read_to_end, read_until};
 use test_support::{patience, within_patience};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 use ui_message_stream::AgentEvent;
-use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+use ui_message_stream::approval::Principal;
 use ui_message_stream::axum::{LocalAddress, serve, without_authentication};
+use ui_message_stream_chat::Turn;
 use ui_message_stream_chat::axum::chat_routes;
-use ui_message_stream_chat::{ChatServer, Turn};
+
+/// The authentication: a header names the user.
+async fn sign_in(mut request: Request, next: Next) -> Response {
+    let user = request.headers()["x-user"].to_str().unwrap().to_owned();
+    request.extensions_mut().insert(Principal::new(user));
+    next.run(request).await
+}
+
+/// Sends a message of a user in a chat.
+async fn post_as(user: &str, chat: &str, address: SocketAddr) -> TcpStream {
+    let body = json!({"id": chat, "messages": [user_message("m", "Go on")]}).to_string();
+    let head = post_head("/", body.len()).replace("\r\n\r\n", "");
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    let request = format!("{head}\r\nX-User: {user}\r\n\r\n{body}");
+    socket.write_all(request.as_bytes()).await.unwrap();
+    socket
+}
 
 /// With `OPEN_STREAMS=4000` it needs 8 000 file descriptors.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -31,13 +53,8 @@ async fn many_answers_at_once_are_each_complete_also_if_the_server_stops_meanwhi
         };
         stream::iter([AgentEvent::text("first ")]).chain(stream::once(last))
     };
-    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+    let chats = server_of(agent);
     // Each chat has a user of its own.
-    let sign_in = async |mut request: Request, next: Next| {
-        let user = request.headers()["x-user"].to_str().unwrap().to_owned();
-        request.extensions_mut().insert(Principal::new(user));
-        next.run(request).await
-    };
     let app = chat_routes(chats.clone()).layer(from_fn(sign_in));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -47,18 +64,10 @@ async fn many_answers_at_once_are_each_complete_also_if_the_server_stops_meanwhi
         .with_graceful_shutdown(async { drop(stopped.await) });
     let server = tokio::spawn(async { server.await });
 
-    let message = |user| {
-        let parts = json!([{"type": "text", "text": "Go on"}]);
-        json!({"id": user, "messages": [{"id": "m", "role": "user", "parts": parts}]}).to_string()
-    };
     let mut clients = Vec::new();
     for user in 0..streams {
-        let body = message(format!("{user}"));
-        let head = post_head("/", body.len()).replace("\r\n\r\n", "");
-        let mut socket = TcpStream::connect(address).await.unwrap();
-        let request = format!("{head}\r\nX-User: {user}\r\n\r\n{body}");
-        socket.write_all(request.as_bytes()).await.unwrap();
-        clients.push(socket);
+        let user = user.to_string();
+        clients.push(post_as(&user, &user, address).await);
     }
     for client in &mut clients {
         read_until(client, "first ").await;
@@ -89,7 +98,7 @@ async fn a_server_that_stops_answers_503_on_new_connections_until_its_last_run_h
                 AgentEvent::text("last")
             })
         };
-        let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+        let chats = server_of(agent);
         let app = chat_routes(chats.clone()).layer(without_authentication());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -111,14 +120,7 @@ async fn a_server_that_stops_answers_503_on_new_connections_until_its_last_run_h
                 false => serve(listener, app).with_graceful_shutdown(stop).await,
             }
         });
-        let parts = json!([{"type": "text", "text": "Go on"}]);
-        let body = json!({"id": "c", "messages": [{"id": "m", "role": "user", "parts": parts}]});
-        let request = format!("{}{body}", post_head("/", body.to_string().len()));
-        let send = async || {
-            let mut socket = TcpStream::connect(address).await.unwrap();
-            socket.write_all(request.as_bytes()).await.unwrap();
-            socket
-        };
+        let send = async || post_as("ada", "c", address).await;
         let mut reader = send().await;
         read_until(&mut reader, "\"start\"").await;
         sigterm.send(()).unwrap();
@@ -137,25 +139,15 @@ async fn a_server_that_stops_answers_503_on_new_connections_until_its_last_run_h
 #[tokio::test]
 async fn a_user_who_opens_as_many_streams_as_there_are_connections_does_not_keep_others_out() {
     let agent = |_: Turn| stream::iter([AgentEvent::text("first ")]).chain(stream::pending());
-    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-    let sign_in = async |mut request: Request, next: Next| {
-        let user = request.headers()["x-user"].to_str().unwrap().to_owned();
-        request.extensions_mut().insert(Principal::new(user));
-        next.run(request).await
-    };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let app = chat_routes(chats).layer(from_fn(sign_in));
+    let app = chat_routes(server_of(agent)).layer(from_fn(sign_in));
     let server = serve(listener, app).with_max_connections(MAX_CONNECTIONS);
     let server = tokio::spawn(async { server.await });
 
     const MAX_CONNECTIONS: usize = 70;
-    let body = r#"{"id":"c","messages":[{"id":"m","role":"user","parts":[]}]}"#;
     let read = async |user: &str, expected: &str| {
-        let head = post_head("/", body.len()).replace("\r\n\r\n", "");
-        let mut socket = TcpStream::connect(address).await.unwrap();
-        let request = format!("{head}\r\nX-User: {user}\r\n\r\n{body}");
-        socket.write_all(request.as_bytes()).await.unwrap();
+        let mut socket = post_as(user, "c", address).await;
         read_until(&mut socket, expected).await;
         socket
     };

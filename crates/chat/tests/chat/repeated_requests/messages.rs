@@ -10,15 +10,16 @@ use axum::http::StatusCode;
 use axum::middleware::map_response;
 use axum::response::Response;
 use axum::{Extension, Router};
-use chat_test_support::answers::send;
+use chat_test_support::answers::{send, server_of, stored};
 use chat_test_support::test_server::{Client, Host};
 use futures::stream;
 use serde_json::{Value, json};
+use test_support::eventually;
 use test_support::requests::{ada, request, user_message};
 use test_support::responses::{message_of, text_of};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+use ui_message_stream::approval::Principal;
 use ui_message_stream::{AgentEvent, UiMessage};
 use ui_message_stream_chat::ChatLimits;
 use ui_message_stream_chat::axum::chat_routes;
@@ -480,7 +481,7 @@ fn slow() -> Slow {
         })
     };
     let limits = ChatLimits::default().with_max_user_readers(1_000);
-    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_limits(limits);
+    let chats = server_of(agent).with_limits(limits);
     let responses = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&responses);
     let count = map_response(move |response: Response| {
@@ -498,8 +499,7 @@ impl Slow {
     }
 
     async fn stored(&self) -> Vec<UiMessage> {
-        let chat = self.chats.chat(&ada(), &"chat".into()).await.unwrap();
-        chat.messages.iter().cloned().collect()
+        stored(&self.chats).await.messages.iter().cloned().collect()
     }
 }
 
@@ -521,9 +521,7 @@ async fn a_post_that_is_delivered_1000_times_before_during_and_after_its_answer_
     let at_once: Vec<_> = (0..300)
         .map(|_| tokio::spawn(post_to(server.routes.clone(), body.to_string(), String::new())))
         .collect();
-    while server.calls.load(Ordering::SeqCst) == 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    eventually(async || server.calls.load(Ordering::SeqCst) > 0).await;
     let later: Vec<_> = ["", "application/json"]
         .into_iter()
         .cycle()
@@ -577,9 +575,8 @@ async fn a_regeneration_that_is_delivered_100_times_at_once_calls_the_model_once
         let mut posts: JoinSet<_> =
             (0..100).map(|_| post_to(server.routes.clone(), body.clone(), String::new())).collect();
         // A request that arrives after the run has ended would begin another one.
-        while server.responses.load(Ordering::SeqCst) < 1 + 100 * (round - 1) {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let responses = 1 + 100 * (round - 1);
+        eventually(async || server.responses.load(Ordering::SeqCst) >= responses).await;
         server.permits.add_permits(1);
         while let Some(posted) = posts.join_next().await {
             let (status, _, text) = posted.unwrap();
@@ -594,8 +591,7 @@ async fn a_regeneration_that_is_delivered_100_times_at_once_calls_the_model_once
 #[tokio::test]
 async fn a_message_without_a_response_is_rejected_with_409_when_it_is_delivered_again() {
     let silent = |_: Turn| stream::empty::<AgentEvent>();
-    let chats = ChatServer::new(silent, Approvals::new(EmptyToolbox));
-    let routes = chat_routes(chats).layer(Extension(ada()));
+    let routes = chat_routes(server_of(silent)).layer(Extension(ada()));
     let body = submit(&posted(1)).to_string();
     let (status, ..) = post_to(routes.clone(), body.clone(), String::new()).await;
     assert_eq!(status, StatusCode::OK);
@@ -626,9 +622,8 @@ async fn deliver_each_post_of_20_turns_again(host: Host) {
         bodies.push(body.clone());
         page.send(&host).await;
         if !page.pending_parts().is_empty() {
-            let body = page.answered(turn % 2 == 1);
-            page.messages = body["messages"].as_array().unwrap().clone();
-            bodies.push(body);
+            page.respond(turn % 2 == 1);
+            bodies.push(page.body());
             page.send(&host).await;
         }
         if turn % 7 == 3 {

@@ -1,29 +1,24 @@
 //! A POST that is sent again, because the network failed or the user retried: its response holds
 //! the outcome of the first POST and the rest of the message, and the model is not called again.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::{Request, StatusCode};
+use axum::http::{Method, StatusCode};
+use chat_test_support::answers::send;
 use chat_test_support::test_server::{Answer, Client, Host, PRINCIPAL_HEADER};
 use futures::StreamExt;
 use serde_json::{Value, json};
-use test_support::external_processes::{node_project, say};
-use test_support::requests::request;
-use tower::ServiceExt;
-use ui_message_stream::ChatRequest;
+use test_support::eventually;
+use test_support::external_processes::{ask_judge, node_project, say};
+use test_support::requests::{part, part_mut, request};
 use ui_message_stream::approval::{Principal, ResumePlan};
-use ui_message_stream::request::Limits;
 
 /// A chat with pending approvals, and the request body that answers all of them.
 async fn paused_chat(host: &Host, say: &str, approved: bool) -> (Client, String) {
-    let mut client = Client::new("alice", "chat");
-    client.say(host, say).await;
-    let body = client.answered(approved);
-    client.messages = body["messages"].as_array().unwrap().clone();
-    (client, body.to_string())
+    let mut client = host.alice_says(say).await;
+    client.respond(approved);
+    let body = client.body().to_string();
+    (client, body)
 }
 
 /// The client after it has read this response.
@@ -34,8 +29,7 @@ fn client_after(client: &Client, answer: &Answer) -> Client {
 }
 
 async fn stored_message(host: &Host) -> Value {
-    let mut history = host.get("alice", "/api/chat/chat").await.json();
-    history["messages"].as_array_mut().unwrap().pop().unwrap()
+    host.messages("alice").await.pop().unwrap()
 }
 
 #[tokio::test]
@@ -100,16 +94,10 @@ async fn a_retry_after_a_lost_connection_reads_the_same_message() {
     let host = Host::new();
     let (client, body) = paused_chat(&host, "delete notes.txt", true).await;
     host.tools.hold(true);
-    let request = Request::post("/api/chat")
-        .header("host", "127.0.0.1")
-        .header("content-type", "application/json")
-        .header(PRINCIPAL_HEADER, "alice");
-    let request = request.body(Body::from(body.clone())).unwrap();
-    let response = host.routes.clone().oneshot(request).await.unwrap();
+    let alice = [(PRINCIPAL_HEADER, "alice")];
+    let response = send(&host.routes, Method::POST, "/api/chat", &alice, body.clone()).await;
     assert_eq!(response.status(), StatusCode::OK);
-    while host.tools.effects().is_empty() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    eventually(async || !host.tools.effects().is_empty()).await;
     drop(response);
     host.tools.hold(false);
     let again = host.chat("alice", body).await;
@@ -125,10 +113,9 @@ async fn a_retry_after_a_lost_connection_reads_the_same_message() {
 async fn a_retry_that_answers_one_call_of_two_leaves_the_other_pending() {
     let (host, mut client) = Host::with_alice("mixed").await;
     let open = client.pending_parts()[1].clone();
-    let mut partly = client.answered(true);
-    let parts = partly["messages"][1]["parts"].as_array_mut().unwrap();
-    *parts.iter_mut().find(|part| part["type"] == "tool-transfer").unwrap() = open;
-    client.messages = partly["messages"].as_array().unwrap().clone();
+    client.respond(true);
+    *part_mut(&mut client.messages[1], "tool-transfer") = open;
+    let partly = client.body();
     for _ in 0..3 {
         let answer = host.chat("alice", partly.to_string()).await;
         assert_eq!(
@@ -139,8 +126,8 @@ async fn a_retry_that_answers_one_call_of_two_leaves_the_other_pending() {
     assert_eq!(host.model.prompts().len(), 1, "the model is called only after the second answer");
     let first = host.chat("alice", partly.to_string()).await;
     client.apply_response(&first);
-    let rest = client.answered(true).to_string();
-    client.messages = client.answered(true)["messages"].as_array().unwrap().clone();
+    client.respond(true);
+    let rest = client.body().to_string();
     let first = host.chat("alice", rest.clone()).await;
     let again = host.chat("alice", rest).await;
     assert_eq!(client_after(&client, &first).states(), ["output-available"; 3]);
@@ -148,6 +135,14 @@ async fn a_retry_that_answers_one_call_of_two_leaves_the_other_pending() {
     assert_eq!(again.of_type("text-delta").len(), 1, "{}", again.text);
     assert_eq!(host.model.prompts().len(), 2);
     assert_eq!(host.tools.effects().len(), 2);
+}
+
+/// The body that approves all calls but the one of this question.
+fn answers_but(client: &Client, question: &Value) -> Value {
+    let mut body = client.answered(true);
+    let kind = question["type"].as_str().unwrap();
+    *part_mut(&mut body["messages"][1], kind) = question.clone();
+    body
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -158,11 +153,7 @@ async fn two_calls_answered_at_once_in_two_posts_both_count() {
         let questions = client.pending_parts();
         let posts: Vec<_> = [0, 1]
             .map(|open| {
-                let mut body = client.answered(true);
-                let parts = body["messages"][1]["parts"].as_array_mut().unwrap();
-                let kind = &questions[open]["type"];
-                *parts.iter_mut().find(|part| part["type"] == *kind).unwrap() =
-                    questions[open].clone();
+                let body = answers_but(&client, &questions[open]);
                 let host = host.clone();
                 tokio::spawn(async move { host.chat("alice", body.to_string()).await })
             })
@@ -186,11 +177,7 @@ async fn answers_during_a_run_get_the_head_of_their_response_before_their_call_h
     host.tools.hold(true);
     let mut responses = Vec::new();
     for open in [0, 1] {
-        let mut body = client.answered(true);
-        let parts = body["messages"][1]["parts"].as_array_mut().unwrap();
-        let kind = &questions[open]["type"];
-        *parts.iter_mut().find(|part| part["type"] == *kind).unwrap() = questions[open].clone();
-        let request = request(&body);
+        let request = request(&answers_but(&client, &questions[open]));
         let alice = Principal::new("alice");
         let response = host.chats.stream_response(&alice, request);
         // The tool has not ended.
@@ -211,14 +198,8 @@ async fn answers_during_a_run_get_the_head_of_their_response_before_their_call_h
 #[tokio::test]
 async fn a_retry_with_a_client_output_reads_the_same_message() {
     let (host, mut client) = Host::with_alice("location").await;
-    for message in &mut client.messages {
-        for part in message["parts"].as_array_mut().unwrap() {
-            if part["state"] == "input-available" {
-                part["state"] = "output-available".into();
-                part["output"] = json!({"city": "Lisbon"});
-            }
-        }
-    }
+    let call = part_mut(&mut client.messages[1], "tool-get_location");
+    (call["state"], call["output"]) = ("output-available".into(), json!({"city": "Lisbon"}));
     let body = client.body().to_string();
     let first = host.chat("alice", body.clone()).await;
     let again = host.chat("alice", body).await;
@@ -244,20 +225,9 @@ async fn the_npm_client_reads_the_response_to_a_retry() {
             expected.push(client_after(&client, &first).last().clone());
         }
     }
-    let mut judge = Command::new("node")
-        .arg("judge.mjs")
-        .current_dir(folder)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines: String = cases.iter().map(|case| format!("{case}\n")).collect();
-    judge.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
-    let output = judge.wait_with_output().unwrap();
-    let answers = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(answers.lines().count(), expected.len());
-    for (answer, expected) in answers.lines().zip(expected) {
-        let answer: Value = serde_json::from_str(answer).unwrap();
+    let answers = ask_judge(&folder, &cases);
+    assert_eq!(answers.len(), expected.len());
+    for (answer, expected) in answers.iter().zip(expected) {
         let result = &answer["results"]["6.0.326"];
         assert_eq!(result["rejected"], Value::Null, "{answer}");
         assert_eq!(result["errorText"], Value::Null, "{answer}");
@@ -277,8 +247,8 @@ async fn an_outcome_stored_only_in_the_ledger_is_written_to_the_history_later() 
         (false, "output-denied", "denied", "denied"),
     ] {
         let host = Host::new();
-        let (mut client, body) = paused_chat(&host, "delete notes.txt", approved).await;
-        let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+        let (mut client, _) = paused_chat(&host, "delete notes.txt", approved).await;
+        let request = request(&client.body());
         let plan = ResumePlan::new(request.messages(), request.continued_message());
         let approvals = host.chats.approvals().for_chat(&Principal::new("alice"), request.id());
         let mut resolved = approvals.resolve(plan, &[]).await.unwrap();
@@ -288,11 +258,10 @@ async fn an_outcome_stored_only_in_the_ledger_is_written_to_the_history_later() 
         let answer = client.say(&host, "hello").await;
         let sent = answer.of_type("data-approval");
         assert_eq!(sent.last().unwrap()["data"]["state"], shown, "{}", answer.text);
-        let history = host.get("alice", "/api/chat/chat").await.json();
-        let parts = history["messages"][1]["parts"].as_array().unwrap();
-        let call = parts.iter().find(|part| part["type"] == "tool-delete_file").unwrap();
+        let message = &host.messages("alice").await[1];
+        let call = part(message, "tool-delete_file");
         assert_eq!(call["state"], state, "{call}");
-        let data = parts.iter().find(|part| part["type"] == "data-approval").unwrap();
+        let data = part(message, "data-approval");
         assert_eq!(data["data"]["state"], shown, "{data}");
         let prompts = host.model.prompts();
         let prompt_text = prompts.last().unwrap();

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_stream::stream;
+use chat_test_support::answers::{follow, post, read_until, server_of, stored};
 use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
 use futures::StreamExt;
 use test_support::requests::{ada, say};
 use test_support::responses::text_of;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
-use ui_message_stream::approval::{Approvals, EmptyToolbox};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::{AgentEvent, Json};
 use ui_message_stream_chat::store::{AppendLog, AppendResult, InMemoryLogStore, LogStore};
@@ -87,15 +87,19 @@ fn agent(_: Turn) -> impl futures::Stream<Item = AgentEvent> {
 }
 
 fn server(store: &Arc<LogDouble<Recorded>>) -> ChatServer {
-    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_store(store.clone());
-    chats.with_append_interval(INTERVAL)
+    server_of(agent).with_store(store.clone()).with_append_interval(INTERVAL)
+}
+
+/// Returns a server, and its store.
+fn server_with_store() -> (ChatServer, Arc<LogDouble<Recorded>>) {
+    let store = Arc::<LogDouble<Recorded>>::default();
+    (server(&store), store)
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_first_text_is_appended_at_once_and_more_text_once_in_an_interval_by_all_runs_together()
 {
-    let store = Arc::<LogDouble<Recorded>>::default();
-    let chats = server(&store);
+    let (chats, store) = server_with_store();
     let first = chats.stream_response(&ada(), say("one", "m1", "Hi")).await.unwrap();
     sleep(Duration::from_millis(23)).await;
     let second = chats.stream_response(&ada(), say("two", "m1", "Hi")).await.unwrap();
@@ -112,10 +116,8 @@ async fn the_first_text_is_appended_at_once_and_more_text_once_in_an_interval_by
 
 #[tokio::test(start_paused = true)]
 async fn a_call_and_the_end_of_a_run_are_appended_at_once_with_the_text_before_them() {
-    let store = Arc::<LogDouble<Recorded>>::default();
-    let chats = server(&store);
-    let response = chats.stream_response(&ada(), say("chat", "m1", "Hi")).await.unwrap();
-    text_of(response).await;
+    let (chats, store) = server_with_store();
+    text_of(post(&chats, "m1", "Hi").await).await;
     let called = store.of("chat", "tool-input-available");
     let [(at, call)] = &called[..] else { panic!("{called:?}") };
     assert_eq!(*at, 1090);
@@ -128,27 +130,16 @@ async fn a_call_and_the_end_of_a_run_are_appended_at_once_with_the_text_before_t
 
 #[tokio::test(start_paused = true)]
 async fn a_reader_at_another_server_reads_the_text_after_an_interval() {
-    let store = Arc::<LogDouble<Recorded>>::default();
-    let (chats, other) = (server(&store), server(&store));
-    let response = chats.stream_response(&ada(), say("chat", "m1", "Hi")).await.unwrap();
-    let response = tokio::spawn(text_of(response));
-    let reader = other.resume_stream(&ada(), &"chat".into(), None).await.unwrap().unwrap();
-    let reader = tokio::spawn(text_of(reader));
+    let (chats, store) = server_with_store();
+    let other = server(&store);
+    let response = tokio::spawn(text_of(post(&chats, "m1", "Hi").await));
+    let reader = tokio::spawn(text_of(follow(&other).await));
     sleep(Duration::from_millis(515)).await;
     let stored = || store.of("chat", "word 2.").len();
     assert_eq!(stored(), 0);
     sleep(INTERVAL).await;
     assert_eq!(stored(), 1);
     assert_eq!(data(&response.await.unwrap()), data(&reader.await.unwrap()));
-}
-
-/// Reads a response up to this text.
-async fn read_to(response: &mut ChatStream, text: &str) -> String {
-    let mut read = String::new();
-    while !read.contains(text) {
-        read += str::from_utf8(&response.next().await.unwrap().unwrap()).unwrap();
-    }
-    read
 }
 
 fn ids(read: &str) -> impl DoubleEndedIterator<Item = &str> {
@@ -162,23 +153,22 @@ fn data(read: &str) -> Vec<&str> {
 
 /// Begins an answer, and reads it up to a word that is not stored.
 async fn begun(chats: &ChatServer, store: &Recorded) -> (ChatStream, String) {
-    let mut response = chats.stream_response(&ada(), say("chat", "m1", "Hi")).await.unwrap();
-    let read = read_to(&mut response, "word 2.").await;
+    let mut response = post(chats, "m1", "Hi").await;
+    let read = read_until(&mut response, "word 2.").await;
     assert_eq!(store.of("chat", "word 2.").len(), 0);
     (response, read)
 }
 
 /// Returns the text of the first answer.
 async fn answer(chats: &ChatServer) -> String {
-    chats.chat(&ada(), &"chat".into()).await.unwrap().messages[1].text()
+    stored(chats).await.messages[1].text()
 }
 
 const READ: &str = "word 0. word 1. word 2. ";
 
 #[tokio::test(start_paused = true)]
 async fn readers_of_the_same_server_read_text_at_once_and_calls_and_ends_from_the_log() {
-    let store = Arc::<LogDouble<Recorded>>::default();
-    let chats = server(&store);
+    let (chats, store) = server_with_store();
     let (response, read) = begun(&chats, &store).await;
     // A client that is cut continues there, at this server and at another one.
     let last = ids(&read).next_back();
@@ -206,8 +196,8 @@ async fn a_reader_is_shown_each_word_when_it_is_written_also_after_it_has_read_t
             }
         }
     };
-    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_append_interval(INTERVAL);
-    let mut response = chats.stream_response(&ada(), say("chat", "m1", "Hi")).await.unwrap();
+    let chats = server_of(agent).with_append_interval(INTERVAL);
+    let mut response = post(&chats, "m1", "Hi").await;
     let begun = Instant::now();
     let (mut read, mut shown) = (String::new(), 0);
     while let Some(page) = response.next().await {
@@ -224,7 +214,7 @@ async fn a_reader_is_shown_each_word_when_it_is_written_also_after_it_has_read_t
 async fn without_an_interval_readers_read_only_what_is_stored() {
     let store = Arc::<LogDouble<Recorded>>::default();
     let chats = server(&store).with_append_interval(Duration::ZERO);
-    let mut response = chats.stream_response(&ada(), say("chat", "m1", "Hi")).await.unwrap();
+    let mut response = post(&chats, "m1", "Hi").await;
     let mut read = String::new();
     while let Some(page) = response.next().await {
         read += str::from_utf8(&page.unwrap()).unwrap();
@@ -237,8 +227,8 @@ async fn without_an_interval_readers_read_only_what_is_stored() {
 #[tokio::test(start_paused = true)]
 async fn after_a_stop_elsewhere_a_reader_reads_the_end_of_what_it_has_read_and_its_last_id_is_void()
 {
-    let store = Arc::<LogDouble<Recorded>>::default();
-    let (chats, other) = (server(&store), server(&store));
+    let (chats, store) = server_with_store();
+    let other = server(&store);
     let (response, read) = begun(&chats, &store).await;
     other.stop(&ada(), &"chat".into()).await.unwrap();
     for chats in [&chats, &other] {
@@ -255,14 +245,11 @@ async fn after_a_stop_elsewhere_a_reader_reads_the_end_of_what_it_has_read_and_i
 #[tokio::test(start_paused = true)]
 async fn a_stop_and_a_new_message_at_the_server_of_a_run_keep_what_its_readers_have_read() {
     for is_stop in [true, false] {
-        let store = Arc::<LogDouble<Recorded>>::default();
-        let chats = server(&store);
+        let (chats, store) = server_with_store();
         let (response, _) = begun(&chats, &store).await;
         match is_stop {
             true => chats.stop(&ada(), &"chat".into()).await.unwrap(),
-            false => {
-                drop(chats.stream_response(&ada(), say("chat", "m2", "No")).await.unwrap());
-            }
+            false => drop(post(&chats, "m2", "No").await),
         }
         let rest = text_of(response).await;
         assert!(rest.contains(r#""type":"abort""#), "{rest}");
@@ -281,7 +268,7 @@ async fn a_stop_that_waits_for_text_ends_no_run_that_has_begun_meanwhile() {
     let stop = tokio::spawn(async move { stopping.stop(&ada(), &"chat".into()).await });
     sleep(INTERVAL / 2).await;
     assert!(!stop.is_finished());
-    let next = other.stream_response(&ada(), say("chat", "m2", "No")).await.unwrap();
+    let next = post(&other, "m2", "No").await;
     stop.await.unwrap().unwrap();
     store.hang(false);
     let next = text_of(next).await;
@@ -291,12 +278,11 @@ async fn a_stop_that_waits_for_text_ends_no_run_that_has_begun_meanwhile() {
 
 #[tokio::test(start_paused = true)]
 async fn while_the_store_is_away_readers_are_shown_the_text_of_two_intervals_and_later_all_of_it() {
-    let store = Arc::<LogDouble<Recorded>>::default();
-    let chats = server(&store);
+    let (chats, store) = server_with_store();
     let (mut response, mut read) = begun(&chats, &store).await;
     store.hang(true);
     let begun = Instant::now();
-    read += &read_to(&mut response, "word 12.").await;
+    read += &read_until(&mut response, "word 12.").await;
     // Keep-alives come, and words do not.
     while begun.elapsed() < Duration::from_millis(300) {
         let page = tokio::time::timeout(INTERVAL, response.next()).await;
@@ -345,8 +331,7 @@ async fn a_complete_response_is_made_of_what_is_stored() {
     assert_eq!(store.of("chat", "word 2.").len(), 0);
     store.hang(true);
     // Another server ends the run, whose server cannot renew its lease.
-    let reader = other.resume_stream(&ada(), &"chat".into(), None).await.unwrap().unwrap();
-    assert!(text_of(reader).await.contains(r#""type":"error""#));
+    assert!(text_of(follow(&other).await).await.contains(r#""type":"error""#));
     let response: Result<_, ChatError> = complete.await.unwrap();
     assert_eq!(response.unwrap().message.unwrap().text(), "word 0. word 1. ");
     assert_eq!(answer(&other).await, "word 0. word 1. ");
@@ -354,24 +339,20 @@ async fn a_complete_response_is_made_of_what_is_stored() {
 
 #[tokio::test(start_paused = true)]
 async fn what_waits_for_the_interval_is_stored_before_a_run_is_handed_over() {
-    let store = Arc::<LogDouble<Recorded>>::default();
-    let chats = server(&store);
-    let response = chats.stream_response(&ada(), say("chat", "m1", "Hi")).await.unwrap();
-    let response = tokio::spawn(text_of(response));
+    let (chats, store) = server_with_store();
+    let response = tokio::spawn(text_of(post(&chats, "m1", "Hi").await));
     sleep(Duration::from_millis(515)).await;
     assert_eq!(store.of("chat", "word 2.").len(), 0);
     assert_eq!(chats.shut_down(Duration::ZERO).await, 1);
     assert_eq!(store.of("chat", "word 2.").len(), 1);
     response.await.unwrap();
-    let chat = server(&store).chat(&ada(), &"chat".into()).await.unwrap();
-    assert_eq!(chat.messages[1].text(), "word 0. word 1. word 2. ");
+    assert_eq!(answer(&server(&store)).await, READ);
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_an_interval_each_delta_is_appended() {
     let store = Arc::<LogDouble<Recorded>>::default();
     let chats = server(&store).with_append_interval(Duration::ZERO);
-    let response = chats.stream_response(&ada(), say("chat", "m1", "Hi")).await.unwrap();
-    text_of(response).await;
+    text_of(post(&chats, "m1", "Hi").await).await;
     assert_eq!(store.of("chat", "word").len(), 60);
 }

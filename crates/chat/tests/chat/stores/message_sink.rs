@@ -1,17 +1,18 @@
 //! What a sink of messages gets: at least once, in order, and after a failure of the sink or of its server.
 
+use std::future::pending;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use chat_test_support::answers::server_of;
 use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
 use futures::{StreamExt, stream};
-use serde_json::json;
-use test_support::requests::{ada, request, user_message};
+use test_support::eventually;
+use test_support::requests::{self, ada};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use ui_message_stream::AgentEvent;
-use ui_message_stream::approval::{Approvals, EmptyToolbox};
 use ui_message_stream_chat::store::{InMemoryLogStore, LeftToServer, LogStore, Undelivered};
 use ui_message_stream_chat::{ChatServer, MessageChange, MessageDelivery, Turn};
 
@@ -93,24 +94,23 @@ fn plain_server(store: &Arc<InMemoryLogStore>) -> ChatServer {
             event
         })
     };
-    ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_store(store.clone())
+    server_of(agent).with_store(store.clone())
+}
+
+/// A server whose sink never takes anything.
+fn hanging_server(store: &Arc<InMemoryLogStore>) -> ChatServer {
+    plain_server(store).with_message_sink(async |_: MessageDelivery| pending().await)
 }
 
 async fn say(chats: &ChatServer, chat: &str, id: &str, text: &str) {
-    let message = user_message(id, text);
-    post(chats, json!({"id": chat, "message": message})).await;
+    chats.complete_response(&ada(), requests::say(chat, id, text)).await.unwrap();
 }
 
-async fn post(chats: &ChatServer, body: serde_json::Value) {
-    let request = request(&body);
-    chats.complete_response(&ada(), request).await.unwrap();
-}
-
-async fn edit(chats: &ChatServer, chat: &str, id: &str, text: &str) {
-    let message = user_message(id, text);
-    let body =
-        json!({"id": chat, "messages": [message], "messageId": id, "trigger": "submit-message"});
-    post(chats, body).await;
+/// Waits until the sink has taken everything.
+async fn all_is_taken(store: &InMemoryLogStore) {
+    while !store.undelivered(9, Duration::ZERO).await.unwrap().is_empty() {
+        sleep(Duration::from_secs(1)).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,7 +122,8 @@ async fn a_sink_gets_messages_edits_and_deletions_of_two_chats_in_order() {
     say(&chats, "two", "m1", "c").await;
     let one: &[&str] = &["a", "You said: a", "b", "You said: b"];
     table.becomes(&[("one", one), ("two", &["c", "You said: c"])]).await;
-    edit(&chats, "one", "m1", "edited").await;
+    let edit = requests::edit("one", "m1", "edited");
+    chats.complete_response(&ada(), edit).await.unwrap();
     table
         .becomes(&[("one", &["edited", "You said: edited"]), ("two", &["c", "You said: c"])])
         .await;
@@ -161,9 +162,7 @@ async fn a_sink_that_fails_and_panics_gets_everything_later_and_no_request_waits
     say(&chats, gone, "m1", "c").await;
     chats.delete(&ada(), &gone.into()).await.unwrap();
     table.becomes(&[("one", &["a", "You said: a"]), ("two", &["b", "You said: b"])]).await;
-    while !store.undelivered(9, Duration::ZERO).await.unwrap().is_empty() {
-        sleep(Duration::from_secs(1)).await;
-    }
+    all_is_taken(&store).await;
     assert_eq!(table.failures.load(Ordering::SeqCst), 0);
 }
 
@@ -189,11 +188,8 @@ impl Intercepts for CountedSweeps {
 async fn a_sink_that_hangs_does_not_delay_the_sweeps_of_the_store() {
     let store = Arc::<LogDouble<CountedSweeps>>::default();
     let agent = |_: Turn| stream::iter([AgentEvent::text("Hello")]);
-    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_store(store.clone());
-    let chats = chats.with_message_sink(async |_: MessageDelivery| {
-        std::future::pending::<()>().await;
-        Ok(())
-    });
+    let chats = server_of(agent).with_store(store.clone());
+    let chats = chats.with_message_sink(async |_: MessageDelivery| pending().await);
     for chat in 0..100 {
         say(&chats, &format!("chat-{chat}"), "m1", "a").await;
     }
@@ -237,9 +233,7 @@ async fn a_deletion_that_is_late_does_not_remove_the_chat_that_has_begun_again()
     table.becomes(&[("one", &["a", "You said: a"])]).await;
     // Another server deletes it.
     plain_server(&store.store).delete(&ada(), &"one".into()).await.unwrap();
-    while !store.is_held.load(Ordering::SeqCst) {
-        sleep(Duration::from_millis(10)).await;
-    }
+    eventually(async || store.is_held.load(Ordering::SeqCst)).await;
     say(&chats, "one", "m1", "b").await;
     table.becomes(&[("one", &["b", "You said: b"])]).await;
     store.released.notify_one();
@@ -258,7 +252,7 @@ async fn chats_that_a_sink_never_takes_do_not_delay_the_others() {
         let table = Arc::clone(&own);
         async move {
             if delivery.key.chat.as_str().starts_with("hangs") {
-                std::future::pending::<()>().await;
+                pending::<()>().await;
             }
             table.take(delivery);
             Ok(())
@@ -272,9 +266,7 @@ async fn chats_that_a_sink_never_takes_do_not_delay_the_others() {
     for chat in 0..20 {
         let before = Instant::now();
         say(&chats, &format!("chat-{chat}"), "m1", "a").await;
-        while table.count() <= chat {
-            sleep(Duration::from_millis(10)).await;
-        }
+        eventually(async || table.count() > chat).await;
         // On the clock of the test.
         assert!(before.elapsed() < Duration::from_secs(1), "{:?}", before.elapsed());
     }
@@ -283,10 +275,7 @@ async fn chats_that_a_sink_never_takes_do_not_delay_the_others() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_dropped_leaves_no_task_behind() {
     let store = Arc::<InMemoryLogStore>::default();
-    let chats = plain_server(&store).with_message_sink(async |_: MessageDelivery| {
-        std::future::pending::<()>().await;
-        Ok(())
-    });
+    let chats = hanging_server(&store);
     for chat in 0..100 {
         say(&chats, &format!("chat-{chat}"), "m1", "a").await;
     }
@@ -299,10 +288,7 @@ async fn a_server_that_is_dropped_leaves_no_task_behind() {
 #[tokio::test(start_paused = true)]
 async fn a_server_delivers_what_another_one_has_left() {
     let (store, table) = (Arc::default(), Arc::new(Table::default()));
-    let first = plain_server(&store).with_message_sink(async |_: MessageDelivery| {
-        std::future::pending::<()>().await;
-        Ok(())
-    });
+    let first = hanging_server(&store);
     say(&first, "one", "m1", "a").await;
     say(&first, "gone", "m1", "b").await;
     first.delete(&ada(), &"gone".into()).await.unwrap();
@@ -310,9 +296,7 @@ async fn a_server_delivers_what_another_one_has_left() {
     assert_eq!(first.shut_down(Duration::from_secs(1)).await, 0);
     let _second = server(&store, &table);
     table.becomes(&[("one", &["a", "You said: a"])]).await;
-    while !store.undelivered(9, Duration::ZERO).await.unwrap().is_empty() {
-        sleep(Duration::from_secs(1)).await;
-    }
+    all_is_taken(&store).await;
     assert!(table.deliveries.lock().unwrap().iter().any(|it| it.position == Undelivered::DELETED));
 }
 

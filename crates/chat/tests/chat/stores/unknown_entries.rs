@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
+use chat_test_support::answers::{post, read_until};
 use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
-use futures::StreamExt;
-use test_support::requests;
-use test_support::thread_subscriber::{CapturedLog, subscribe};
+use test_support::eventually;
+use test_support::requests::{ada, say};
+use test_support::responses::text_of;
+use test_support::thread_subscriber::captured;
 use tokio::sync::Semaphore;
-use ui_message_stream::ChatRequest;
-use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::ChatError;
 use ui_message_stream_chat::store::{
     AppendLog, AppendResult, InMemoryLogStore, LoadLog, LoadedLog, LogKey, LogPage, LogStore,
@@ -67,24 +67,15 @@ impl Intercepts for NextVersion {
     }
 }
 
-fn say(id: &str) -> ChatRequest {
-    requests::say("chat", id, "Hi")
-}
-
 #[tokio::test]
 async fn a_server_that_does_not_know_an_entry_refuses_the_chat_and_writes_nothing() {
-    let log = CapturedLog::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(log.writer()).finish();
-    let _subscription = subscribe(subscriber);
+    let (log, _guard) = captured();
     let (store, permits) = (Arc::new(InMemoryLogStore::new()), Arc::new(Semaphore::new(0)));
     let (next, _) = speaker(&Arc::new(LogDouble(NextVersion(store.clone()))), &permits);
     let (this, _) = speaker(&store, &permits);
-    let (ada, chat) = (Principal::new("ada"), "chat".into());
-    let mut response = next.stream_response(&ada, say("m1")).await.unwrap();
-    let mut text = String::new();
-    while !text.contains("An ") {
-        text += std::str::from_utf8(&response.next().await.unwrap().unwrap()).unwrap();
-    }
+    let (ada, chat) = (ada(), "chat".into());
+    let mut response = post(&next, "m1", "Hi").await;
+    let begun = read_until(&mut response, "An ").await;
 
     let key = LogKey { owner: ada.clone(), chat: "chat".into() };
     let numbers = async || {
@@ -96,7 +87,7 @@ async fn a_server_that_does_not_know_an_entry_refuses_the_chat_and_writes_nothin
     let before = numbers().await;
     assert!(before.1, "no entry of the next version is in the log");
     let refusals = [
-        this.stream_response(&ada, say("m2")).await.map(drop),
+        this.stream_response(&ada, say("chat", "m2", "Hi")).await.map(drop),
         this.chat(&ada, &chat).await.map(drop),
         this.resume_stream(&ada, &chat, None).await.map(drop),
         this.stop(&ada, &chat).await,
@@ -109,17 +100,10 @@ async fn a_server_that_does_not_know_an_entry_refuses_the_chat_and_writes_nothin
     assert!(log.text().contains("unknown variant `vote`"), "{}", log.text());
 
     permits.add_permits(2);
-    while let Some(bytes) = response.next().await {
-        text += std::str::from_utf8(&bytes.unwrap()).unwrap();
-    }
+    let text = begun + &text_of(response).await;
     assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
     // A snapshot covers the entry, so this version reads the chat again.
-    while this.chat(&ada, &chat).await.is_err() {
-        tokio::task::yield_now().await;
-    }
-    let mut again = this.stream_response(&ada, say("m2")).await.unwrap();
-    while let Some(bytes) = again.next().await {
-        bytes.unwrap();
-    }
+    eventually(async || this.chat(&ada, &chat).await.is_ok()).await;
+    text_of(post(&this, "m2", "Hi").await).await;
     assert_eq!(next.chat(&ada, &chat).await.unwrap().messages.len(), 4);
 }

@@ -14,11 +14,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use test_support::requests::user_message;
 use test_support::responses::text_of;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use test_support::sockets::{post_head, read_to_end};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, KeyRing};
 use ui_message_stream::axum::without_authentication;
+use ui_message_stream::model::Model;
 use ui_message_stream_agent::{Agent, Tool, ToolError};
 use ui_message_stream_chat::ChatServer;
 use ui_message_stream_chat::axum::{approval_routes, chat_routes};
@@ -35,6 +37,14 @@ struct Note {
     text: String,
 }
 
+/// A model that calls the tool once.
+fn calls_note() -> impl Model {
+    ModelDouble::new(|request, _| match results_in(&request) {
+        0 => calls("call_1", "note", r#"{"text":"milk"}"#),
+        _ => says("Noted"),
+    })
+}
+
 fn app(needs_approval: bool) -> (Router, App) {
     let app = App::default();
     let notes = Arc::clone(&app.notes);
@@ -43,12 +53,7 @@ fn app(needs_approval: bool) -> (Router, App) {
         async { Ok::<_, ToolError>("written down") }
     });
     let note = if needs_approval { note.needs_approval() } else { note };
-    let chats = Agent::new(ModelDouble::new(|request, _| match results_in(&request) {
-        0 => calls("call_1", "note", r#"{"text":"milk"}"#),
-        _ => says("Noted"),
-    }))
-    .tool(note)
-    .into_chat_server();
+    let chats = Agent::new(calls_note()).tool(note).into_chat_server();
     let list = async |State(app): State<App>| AxumJson(app.notes.lock().unwrap().clone());
     let routes: Router<App> = Router::new()
         .route("/notes", get(list))
@@ -111,18 +116,10 @@ async fn a_graceful_shutdown_does_not_wait_for_a_pending_approval() {
     let server = tokio::spawn(server.into_future());
     let mut client = TcpStream::connect(address).await.unwrap();
     let body = request_body("c");
-    let request = format!(
-        "POST /api/chat HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
-         content-length: {}\r\nconnection: close\r\n\r\n{body}",
-        body.len()
-    );
-    client.write_all(request.as_bytes()).await.unwrap();
-    let mut response_text = String::new();
-    client.read_to_string(&mut response_text).await.unwrap();
-    assert!(
-        response_text.contains("tool-approval-request") && response_text.contains("[DONE]"),
-        "{response_text}"
-    );
+    let head = post_head("/api/chat", body.len()).replace("\r\n\r\n", "\r\nConnection: close");
+    client.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
+    let text = read_to_end(&mut client).await;
+    assert!(text.contains("tool-approval-request") && text.contains("[DONE]"), "{text}");
     stop.send(()).unwrap();
     // The server stops although an approval is pending.
     test_support::within_patience(server).await.unwrap().unwrap();
@@ -134,11 +131,5 @@ async fn a_graceful_shutdown_does_not_wait_for_a_pending_approval() {
 fn a_chat_server_rejects_stateless_approvals() {
     let keys = KeyRing::new(1, &test_support::secret(7)).unwrap();
     let approvals = Approvals::stateless_replayable(EmptyToolbox, keys).unwrap();
-    let _ = ChatServer::new(
-        Agent::new(ModelDouble::new(|request, _| match results_in(&request) {
-            0 => calls("call_1", "note", r#"{"text":"milk"}"#),
-            _ => says("Noted"),
-        })),
-        approvals,
-    );
+    let _ = ChatServer::new(Agent::new(calls_note()), approvals);
 }

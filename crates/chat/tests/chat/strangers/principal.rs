@@ -16,7 +16,7 @@ use chat_test_support::test_server::Host;
 use serde_json::{Value, json};
 use test_support::requests::user_message;
 use test_support::responses::text_of;
-use test_support::thread_subscriber::{CapturedLog, subscribe};
+use test_support::thread_subscriber::captured;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use ui_message_stream::approval::Principal;
@@ -202,12 +202,9 @@ async fn without_authentication_all_are_one_anonymous_user() {
 
 #[tokio::test]
 async fn without_authentication_the_start_is_logged_as_a_warning() {
-    let log = CapturedLog::default();
-    let layer = {
-        let subscriber = tracing_subscriber::fmt().with_writer(log.writer());
-        let _guard = subscribe(subscriber.finish());
-        without_authentication()
-    };
+    let (log, guard) = captured();
+    let layer = without_authentication();
+    drop(guard);
     let text = log.text();
     assert_eq!(text.matches("WARN").count(), 1, "{text}");
     assert!(text.contains("every client is the same anonymous user"), "{text}");

@@ -2,14 +2,12 @@
 //! another origin, and by a name that resolves to this machine (CSRF, DNS rebinding). The routes
 //! have no additional policy layer: the default policy guards each of them.
 
-use axum::body::Body;
-use axum::http::{Method, Request, StatusCode};
+use axum::http::{Method, StatusCode};
 use chat_test_support::answers::send;
 use chat_test_support::test_server::{Host, PRINCIPAL_HEADER};
 use serde_json::json;
 use test_support::responses::text_of;
 use test_support::thread_subscriber::captured_from;
-use tower::ServiceExt;
 use tracing::Level;
 
 #[tokio::test]
@@ -21,12 +19,9 @@ async fn the_reason_of_a_rejected_request_is_logged_at_debug() {
         (None, "127.0.0.1", "{}"),
         (Some("alice"), "evil.example", "{}"),
     ] {
-        let request = Request::post("/api/chat")
-            .header("host", name)
-            .header("content-type", "application/json");
-        let request = user.into_iter().fold(request, |it, user| it.header(PRINCIPAL_HEADER, user));
-        let request = request.body(Body::from(body)).unwrap();
-        host.routes.clone().oneshot(request).await.unwrap();
+        let mut headers = vec![("host", name)];
+        headers.extend(user.map(|user| (PRINCIPAL_HEADER, user)));
+        send(&host.routes, Method::POST, "/api/chat", &headers, body).await;
     }
     let text = log.text();
     let lines: Vec<_> = text.lines().filter(|line| line.contains("is rejected")).collect();

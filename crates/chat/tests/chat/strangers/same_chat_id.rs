@@ -1,11 +1,9 @@
 //! Two users may have chats with the same id, and learn nothing of each other's chats.
 
-use std::time::Duration;
-
 use axum::http::{Method, StatusCode};
 use chat_test_support::test_server::{Answer, Client, Host};
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use test_support::requests::user_message;
 
 #[tokio::test]
 async fn two_users_have_chats_with_one_id() {
@@ -15,8 +13,7 @@ async fn two_users_have_chats_with_one_id() {
     bob.say(&host, "what is his").await;
     alice.say(&host, "more of hers").await;
     let texts = async |user: &str| {
-        let stored = host.get(user, "/api/chat/chat").await.json();
-        let messages = stored["messages"].as_array().unwrap().clone();
+        let messages = host.messages(user).await;
         messages.iter().map(|message| message["parts"].to_string()).collect::<String>()
     };
     let (hers, his) = (texts("alice").await, texts("bob").await);
@@ -27,7 +24,7 @@ async fn two_users_have_chats_with_one_id() {
 
 /// The requests that need no chat of the user, for the chat with this id.
 async fn ask_without_a_chat(host: &Host, user: &str, id: &str) -> Vec<Answer> {
-    let message = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "hello"}]});
+    let message = user_message("m1", "hello");
     let answers = json!({"toolOutputs": [{"toolCallId": "c1", "output": 1}]});
     let denial = json!({"chatId": id, "approved": false});
     let (chat, stream) = (format!("/api/chat/{id}"), format!("/api/chat/{id}/stream"));
@@ -76,14 +73,7 @@ async fn stopping_a_chat_does_not_stop_another_users_chat_with_its_id() {
     let (mut alice, mut bob) = (Client::new("alice", "chat"), Client::new("bob", "chat"));
     alice.say(&host, "delete notes.txt").await;
     bob.say(&host, "hello").await;
-    host.tools.hold(true);
-    let answered = {
-        let (host, mut alice) = (host.clone(), alice.clone());
-        tokio::spawn(async move { alice.answer(&host, true).await })
-    };
-    while host.tools.effects().is_empty() {
-        sleep(Duration::from_millis(1)).await;
-    }
+    let answered = host.answer_and_hold(&alice).await;
     let stopped = host.send("bob", Method::DELETE, "/api/chat/chat/stream", "").await;
     assert_eq!(stopped.status, 204);
     // A turn of bob's chat does not wait for alice's run either.
@@ -116,9 +106,7 @@ async fn an_approver_decides_in_the_chat_of_the_requester_and_never_in_a_chat_wi
     assert_eq!(denied["decisions"].as_array().unwrap().len(), 1, "{denied}");
     assert_eq!(denied["decisions"][0]["approvalId"], own);
 
-    let decisions = json!({"decisions": [{"approvalId": hers, "approved": true}]});
-    let decided = host.decide("boss", &decisions).await.json();
-    assert_eq!(decided["decisions"][0]["accepted"], true, "{decided}");
+    assert!(host.decides("boss", &hers, true).await);
     let effects = host.tools.effects();
     assert!(effects.len() == 1 && effects[0].input.to_string().contains("notes.txt"));
     let hers = host.get("alice", "/api/chat/chat").await.text;

@@ -1,17 +1,64 @@
 //! Requests to a chat server and to its routes, and what they return.
 
+use std::str;
+
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderName, Method, Request, StatusCode};
 use axum::response::Response;
+use futures::StreamExt;
 use serde_json::Value;
-use test_support::requests::ada;
+use test_support::requests::{ada, say};
 use test_support::responses::text_of;
 use tower::ServiceExt;
 use ui_message_stream::ChatRequest;
+use ui_message_stream::approval::{ApprovalDecision, Approvals, EmptyToolbox};
 use ui_message_stream::axum::without_authentication;
+use ui_message_stream::id::ApprovalId;
 use ui_message_stream_chat::axum::{approval_routes, chat_routes};
-use ui_message_stream_chat::{ChatError, ChatServer};
+use ui_message_stream_chat::{Chat, ChatAgent, ChatError, ChatServer, ChatStream};
+
+/// Creates a server whose agent has no tools that need an approval.
+pub fn server_of(agent: impl ChatAgent) -> ChatServer {
+    ChatServer::new(agent, Approvals::new(EmptyToolbox))
+}
+
+/// Sends a message of the user `ada` in the chat `chat`, and returns the response.
+pub async fn post(chats: &ChatServer, id: &str, text: &str) -> ChatStream {
+    chats.stream_response(&ada(), say("chat", id, text)).await.unwrap()
+}
+
+/// Returns the live run of the chat `chat`, from its beginning.
+pub async fn follow(chats: &ChatServer) -> ChatStream {
+    chats.resume_stream(&ada(), &"chat".into(), None).await.unwrap().unwrap()
+}
+
+/// Returns the chat `chat` of the user `ada`.
+pub async fn stored(chats: &ChatServer) -> Chat {
+    chats.chat(&ada(), &"chat".into()).await.unwrap()
+}
+
+/// Reads a response until this text has come.
+pub async fn read_until(response: &mut ChatStream, text: &str) -> String {
+    let mut read = String::new();
+    while !read.contains(text) {
+        let frames = response.next().await.unwrap_or_else(|| panic!("no {text}: {read}"));
+        read += str::from_utf8(&frames.unwrap()).unwrap();
+    }
+    read
+}
+
+/// Returns the open requests of approval of the user `ada`.
+pub async fn questions(chats: &ChatServer) -> Vec<ApprovalId> {
+    let pending = chats.approvals().pending(&ada()).await.unwrap();
+    pending.into_iter().map(|pending| pending.approval_id).collect()
+}
+
+/// Decides on a request of approval as the user `ada`. Returns whether the decision counts.
+pub async fn decide(chats: &ChatServer, question: &ApprovalId, approved: bool) -> bool {
+    let decision = ApprovalDecision::new(question.clone(), approved);
+    chats.decide(&ada(), vec![decision]).await.unwrap()[0].accepted
+}
 
 /// Sends a request of the user `ada` and reads the response to its end.
 ///

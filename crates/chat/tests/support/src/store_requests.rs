@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use test_support::requests::ada;
 use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::store::{
     AppendLog, AppendResult, EntryKind, Epoch, Expected, LiveRunChange, LoadLog, LoadedLog,
@@ -15,6 +16,11 @@ pub const EPOCH: Epoch = Epoch(7);
 /// Returns the key of a chat.
 pub fn key(owner: &Principal, chat: &str) -> LogKey {
     LogKey { owner: owner.clone(), chat: chat.into() }
+}
+
+/// Returns the key of a chat of the user `ada`.
+pub fn adas(chat: &str) -> LogKey {
+    key(&ada(), chat)
 }
 
 /// Returns a frame with a text.

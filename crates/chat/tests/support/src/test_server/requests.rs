@@ -3,11 +3,10 @@
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, StatusCode};
 use serde_json::{Value, json};
-use test_support::requests::respond;
-use test_support::responses::text_of;
-use ui_message_stream::UiMessage;
-use ui_message_stream::chunk::ReceivedChunk;
-use ui_message_stream::reducer::Reducer;
+use test_support::eventually;
+use test_support::requests::{respond, user_message};
+use test_support::responses::{chunks_of, message_of, text_of};
+use tokio::task::JoinHandle;
 
 use super::{Host, PRINCIPAL_HEADER};
 use crate::answers::send;
@@ -26,9 +25,7 @@ pub struct Answer {
 impl Answer {
     /// Returns the chunks of the response.
     pub fn chunks(&self) -> Vec<Value> {
-        let data = self.text.split("\n\n").filter_map(data_of);
-        let chunks = data.filter(|data| *data != "[DONE]");
-        chunks.map(|chunk| serde_json::from_str(chunk).expect("a chunk is JSON")).collect()
+        chunks_of(&self.text)
     }
 
     /// Returns the chunks of this type.
@@ -127,13 +124,36 @@ impl Host {
         self.send(person, Method::GET, path, Body::empty()).await
     }
 
+    /// Returns the messages of the chat `chat`.
+    pub async fn messages(&self, person: &str) -> Vec<Value> {
+        let mut history = self.get(person, "/api/chat/chat").await.json();
+        serde_json::from_value(history["messages"].take()).unwrap()
+    }
+
+    /// Holds the approved tool of a client back, and returns when it has had its effect. The task has the
+    /// response, once the tool is not held back any more.
+    pub async fn answer_and_hold(&self, client: &Client) -> JoinHandle<Answer> {
+        self.tools.hold(true);
+        let (host, mut client) = (self.clone(), client.clone());
+        let answered = tokio::spawn(async move { client.answer(&host, true).await });
+        eventually(async || !self.tools.effects().is_empty()).await;
+        answered
+    }
+
     /// Returns the approval requests that wait for a user, as the route lists them.
     pub async fn pending(&self, person: &str) -> Vec<Value> {
         let mut answer = self.get(person, "/api/approvals").await.json();
         serde_json::from_value(answer["approvals"].take()).unwrap()
     }
 
-    /// Posts a decision to the approvals route.
+    /// Approves or denies a call on the approvals route. Returns whether the decision counts.
+    pub async fn decides(&self, person: &str, approval_id: &str, approved: bool) -> bool {
+        let decision = json!({"approvalId": approval_id, "approved": approved});
+        let answer = self.decide(person, &json!({"decisions": [decision]})).await.json();
+        answer["decisions"][0]["accepted"].as_bool().unwrap()
+    }
+
+    /// Posts decisions to the approvals route.
     pub async fn decide(&self, person: &str, body: &Value) -> Answer {
         self.send(person, Method::POST, "/api/approvals", body.to_string()).await
     }
@@ -159,15 +179,19 @@ impl Client {
     /// Sends a message of the user and applies the response.
     pub async fn say(&mut self, host: &Host, text: &str) -> Answer {
         let id = format!("{}-u{}", self.chat, self.messages.len());
-        let parts = json!([{"type": "text", "text": text}]);
-        self.messages.push(json!({"id": id, "role": "user", "parts": parts}));
+        self.messages.push(user_message(id, text));
         self.send(host).await
     }
 
     /// Responds to all open approval requests and applies the response of the server.
     pub async fn answer(&mut self, host: &Host, approved: bool) -> Answer {
-        self.messages = self.answered(approved)["messages"].as_array().unwrap().clone();
+        self.respond(approved);
         self.send(host).await
+    }
+
+    /// Responds to all open approval requests, and sends nothing.
+    pub fn respond(&mut self, approved: bool) {
+        self.pending_parts_mut().for_each(|part| respond(part, approved));
     }
 
     /// Posts the history as it is and applies the response.
@@ -191,9 +215,7 @@ impl Client {
     /// Returns the body that would be posted if the user responded to all open approval requests.
     pub fn answered(&self, approved: bool) -> Value {
         let mut client = self.clone();
-        for part in client.pending_parts_mut() {
-            respond(part, approved);
-        }
+        client.respond(approved);
         client.body()
     }
 
@@ -219,21 +241,9 @@ impl Client {
     /// Applies a response as the client that requested it does.
     pub fn apply_response(&mut self, answer: &Answer) {
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
-        let last = self.messages.last().filter(|message| message["role"] == "assistant").cloned();
-        let mut reducer = match &last {
-            Some(message) => {
-                Reducer::continuing(serde_json::from_value::<UiMessage>(message.clone()).unwrap())
-            }
-            None => Reducer::new(),
-        };
-        for chunk in answer.chunks() {
-            let chunk = chunk.to_string();
-            reducer.push(&ReceivedChunk::parse(&chunk).unwrap()).unwrap();
-        }
-        if last.is_some() {
-            self.messages.pop();
-        }
-        self.messages.push(serde_json::to_value(reducer.into_message()).unwrap());
+        let held = self.messages.pop_if(|message| message["role"] == "assistant");
+        let held = held.map(|message| serde_json::from_value(message).unwrap());
+        self.messages.push(serde_json::to_value(message_of(held, &answer.text)).unwrap());
     }
 
     /// Returns the last message.
