@@ -5,7 +5,7 @@ use std::error::Error;
 use std::future::poll_fn;
 
 use chat_test_support::store_requests::{
-    EPOCH, append_at, begin, control, end, frame, key, read_all,
+    EPOCH, adas, append_at, begin, control, end, frame, read_all,
 };
 use futures::StreamExt;
 use futures::future::join_all;
@@ -14,7 +14,6 @@ use test_support::external_processes::fault_proxy::FaultProxy;
 use test_support::{eventually, within_patience};
 use tokio::sync::mpsc;
 use tokio_postgres::{AsyncMessage, Client, NoTls};
-use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::store::{
     AppendResult, ChatStoreError, LogKey, LogStore, ReadLogEntries,
 };
@@ -49,8 +48,7 @@ async fn frames_of_many_logs_at_once_are_few_transactions_with_one_notification_
 
 #[tokio::test]
 async fn long_frames_of_several_logs_are_transactions_of_their_own() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
+    let Some((database, store)) = Database::with_store().await else { return };
     let keys = begun(&store, 3).await;
     let entries = [frame(&"x".repeat(600 << 10))];
     let append = async |key| store.append(append_at(key, 1, &entries)).await;
@@ -60,8 +58,7 @@ async fn long_frames_of_several_logs_are_transactions_of_their_own() {
 
 #[tokio::test]
 async fn frames_that_are_refused_or_wait_for_another_transaction_keep_no_others() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
+    let Some((database, store)) = Database::with_store().await else { return };
     let keys = begun(&store, 10).await;
     end(&store, &keys[0], 1).await;
     assert!(store.delete(&keys[1], EPOCH, 1).await.unwrap());
@@ -86,8 +83,7 @@ async fn frames_that_are_refused_or_wait_for_another_transaction_keep_no_others(
 
 #[tokio::test]
 async fn a_log_that_cannot_be_read_is_an_error_of_its_own_and_not_of_those_in_its_call() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
+    let Some((database, store)) = Database::with_store().await else { return };
     let keys = begun(&store, 6).await;
     database.execute(r"UPDATE logs SET live_run = '\xFF' WHERE id = '2'").await;
     let appended = append_to_all(&store, &keys, 1).await;
@@ -131,8 +127,7 @@ async fn two_stores_that_append_to_the_same_logs_in_opposite_orders_do_not_wait_
 
 #[tokio::test]
 async fn frames_that_break_a_constraint_are_an_error_and_those_in_their_call_are_appended() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
+    let Some((database, store)) = Database::with_store().await else { return };
     let keys = begun(&store, 8).await;
     let refused = database.number("SELECT key FROM logs WHERE id = '3'").await;
     let constraint = format!("ADD CHECK (log <> {refused} OR kind <> 0)");
@@ -150,8 +145,7 @@ async fn frames_that_break_a_constraint_are_an_error_and_those_in_their_call_are
 
 #[tokio::test]
 async fn frames_that_the_state_of_postgres_refuses_are_errors_and_not_tried_one_by_one() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
+    let Some((database, store)) = Database::with_store().await else { return };
     let keys = begun(&store, 8).await;
     // What a sequence has counted is not rolled back.
     database.execute("CREATE SEQUENCE calls").await;
@@ -174,8 +168,7 @@ async fn frames_that_the_state_of_postgres_refuses_are_errors_and_not_tried_one_
 
 #[tokio::test]
 async fn frames_whose_connection_postgres_has_ended_are_errors_and_not_appended() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
+    let Some((database, store)) = Database::with_store().await else { return };
     let keys = begun(&store, 8).await;
     let other = database.connect().await;
     other.batch_execute("BEGIN; LOCK TABLE log_entries IN SHARE MODE").await.unwrap();
@@ -218,13 +211,12 @@ async fn frames_that_are_appended_together_and_whose_reply_is_lost_are_errors_an
 
 #[tokio::test]
 async fn reads_of_many_logs_at_once_are_one_statement_and_wait_for_no_other_transaction() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open_at(0).await;
+    let Some((database, store)) = Database::with_store_at(0).await else { return };
     let mut keys = begun(&store, 50).await;
     assert!(append_to_all(&store, &keys, 1).await.iter().all(is_appended));
     let other = database.connect().await;
     other.batch_execute(r"BEGIN; SELECT FROM logs WHERE id = '2' FOR UPDATE").await.unwrap();
-    keys.push(key(&Principal::new("ada"), "unknown"));
+    keys.push(adas("unknown"));
     let read_all = async |position: u64, is_reader| {
         let reads = keys.iter().map(async |key| {
             let read = ReadLogEntries { key, epoch: EPOCH, position, max_bytes: 10, is_reader };
@@ -251,8 +243,7 @@ async fn reads_of_many_logs_at_once_are_one_statement_and_wait_for_no_other_tran
 
 /// Begins runs in so many logs.
 async fn begun(store: &PostgresStore, count: usize) -> Vec<LogKey> {
-    let ada = Principal::new("ada");
-    let keys: Vec<_> = (0..count).map(|number| key(&ada, &number.to_string())).collect();
+    let keys: Vec<_> = (0..count).map(|number| adas(&number.to_string())).collect();
     join_all(keys.iter().map(|key| begin(store, key))).await;
     keys
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use test_support::contention::InsertOne;
 
 use chat_test_support::store_requests::{
-    append_at, appended, begin, control, create, creation, key, load,
+    adas, append_at, appended, begin, control, create, creation, key, load,
 };
 use test_support::contention;
 use ui_message_stream::approval::store::{LedgerStore, ListRecords, RecordList};
@@ -16,8 +16,7 @@ use crate::database::{Database, at};
 
 #[tokio::test]
 async fn a_clock_that_is_set_back_by_less_than_a_minute_stands_still() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open_at(100).await;
+    let Some((database, store)) = Database::with_store_at(100).await else { return };
     assert_eq!(now(&store).await, at(100));
     database.set_time(50).await;
     assert_eq!(now(&store).await, at(100));
@@ -32,8 +31,7 @@ async fn a_clock_that_is_set_back_by_less_than_a_minute_stands_still() {
 
 #[tokio::test]
 async fn a_list_from_now_on_begins_after_the_time_that_is_returned_with_it() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open_at(50).await;
+    let Some((database, store)) = Database::with_store_at(50).await else { return };
     let expiring = |number: u8, time| {
         let mut record = contention::record(RecordId::from_bytes([number; 16]));
         record.expires_at = UnixMillis(at(time));
@@ -55,11 +53,10 @@ async fn a_list_from_now_on_begins_after_the_time_that_is_returned_with_it() {
 
 #[tokio::test]
 async fn a_clock_that_is_set_back_by_more_than_a_minute_is_followed() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open_at(1000).await;
+    let Some((database, store)) = Database::with_store_at(1000).await else { return };
     store.insert(&contention::record(RecordId::from_bytes([1; 16]))).await.unwrap();
     assert_eq!(now(&store).await, at(1000));
-    let key = key(&Principal::new("ada"), "chat");
+    let key = adas("chat");
     begin(&store, &key).await;
     database.set_time(900).await;
     assert_eq!(now(&store).await, at(900));
@@ -75,8 +72,7 @@ async fn a_clock_that_is_set_back_by_more_than_a_minute_is_followed() {
 
 #[tokio::test]
 async fn the_chat_that_was_written_last_is_listed_first_if_the_clock_was_set_back() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open_at(100).await;
+    let Some((database, store)) = Database::with_store_at(100).await else { return };
     let ada = Principal::new("ada");
     create(&store, &key(&ada, "a")).await;
     database.set_time(50).await;

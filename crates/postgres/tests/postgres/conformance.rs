@@ -12,8 +12,7 @@ use crate::database::Database;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn logs_in_postgres_pass_the_conformance_suite() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
+    let Some((database, store)) = Database::with_store().await else { return };
     let cases = log_conformance::check(async || store.clone()).await;
     say(&format!("conformance of logs in Postgres: {cases} cases"));
     // A database with other defaults.
@@ -25,8 +24,7 @@ async fn logs_in_postgres_pass_the_conformance_suite() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_ledger_in_postgres_passes_the_conformance_suite() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
+    let Some((database, store)) = Database::with_store().await else { return };
     let cases = conformance::check(async || store.clone()).await;
     say(&format!("conformance of the ledger in Postgres: {cases} cases"));
     assert_eq!(conformance::check(async || database.open().await).await, cases);

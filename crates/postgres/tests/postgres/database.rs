@@ -21,6 +21,20 @@ impl Database {
         Some(Database { server, schema })
     }
 
+    /// Returns a database with a store in it.
+    pub(crate) async fn with_store() -> Option<(Self, PostgresStore)> {
+        let database = Self::new()?;
+        let store = database.open().await;
+        Some((database, store))
+    }
+
+    /// Returns a database with a store in it, whose clock stands at this second until [`Self::set_time`] sets it.
+    pub(crate) async fn with_store_at(second: u64) -> Option<(Self, PostgresStore)> {
+        let (database, store) = Self::with_store().await?;
+        database.set_time(second).await;
+        Some((database, store))
+    }
+
     pub(crate) fn options(&self) -> PostgresOptions {
         PostgresOptions::new().with_schema(&*self.schema)
     }

@@ -8,7 +8,7 @@ use test_support::contention::InsertOne;
 
 use chat_test_support::faulted_operations::{OPERATIONS, operate, operate_during_faults};
 use chat_test_support::store_requests::{
-    EPOCH, append_at, appended, begin, control, create, end, frame, key, load, put, read_all,
+    EPOCH, adas, append_at, appended, begin, control, create, end, frame, load, put, read_all,
 };
 use futures::future::join_all;
 use test_support::contention;
@@ -18,7 +18,7 @@ use test_support::external_processes::postgres_server::PostgresServer;
 use test_support::{eventually, within_patience};
 use tokio_postgres::NoTls;
 use ui_message_stream::approval::store::{ApprovalUse, LedgerStore, ReplayGuard};
-use ui_message_stream::approval::{Principal, RecordId, UnixMillis};
+use ui_message_stream::approval::{RecordId, UnixMillis};
 use ui_message_stream_chat::store::{AppendResult, LogStore};
 use ui_message_stream_postgres::{PostgresError, PostgresOptions};
 
@@ -33,7 +33,7 @@ async fn an_operation_whose_reply_is_lost_is_an_error_and_its_repetition_takes_e
         let before = || proxy.lose_replies(1);
         assert_eq!(operate(&store, round, &before).await, OPERATIONS);
 
-        let key = key(&Principal::new("ada"), &format!("chat {round}"));
+        let key = adas(&format!("chat {round}"));
         create(&store, &key).await;
         proxy.lose_replies(1);
         assert!(store.delete(&key, EPOCH, 1).await.is_err() && proxy.has_lost());
@@ -62,7 +62,7 @@ async fn after_a_crash_postgres_has_all_confirmed_writes_and_the_store_connects_
     let Some(server) = PostgresServer::start() else { return };
     let options = PostgresOptions::new().with_max_connections(1);
     let store = options.open(&server.url()).await.unwrap();
-    let key = key(&Principal::new("ada"), "chat");
+    let key = adas("chat");
     begin(&store, &key).await;
     appended(&store, append_at(&key, 1, &[frame("a")])).await;
     assert!(put(&store, &key, 1, &["one", "two"]).await);
@@ -71,8 +71,7 @@ async fn after_a_crash_postgres_has_all_confirmed_writes_and_the_store_connects_
     assert!(store.insert(&record).await.unwrap());
 
     // Frames are appended to several logs until an append fails.
-    let frames_of =
-        ["a", "b", "c", "d", "e", "f"].map(|chat| self::key(&Principal::new("ada"), chat));
+    let frames_of = ["a", "b", "c", "d", "e", "f"].map(adas);
     for key in &frames_of {
         begin(&store, key).await;
     }
@@ -136,7 +135,7 @@ async fn while_postgres_hangs_an_operation_ends_with_an_error_and_its_repetition
     let proxy = FaultProxy::before_postgres(database.server);
     // The repetition follows on the same connection.
     let store = database.options().with_max_connections(1).open(&proxy.url).await.unwrap();
-    let key = key(&Principal::new("ada"), "chat");
+    let key = adas("chat");
     begin(&store, &key).await;
     appended(&store, append_at(&key, 1, &[frame("a")])).await;
     let entries = [frame("b")];
@@ -155,9 +154,8 @@ async fn while_postgres_hangs_an_operation_ends_with_an_error_and_its_repetition
 
 #[tokio::test]
 async fn a_row_that_another_transaction_locks_makes_the_operation_an_error_in_time() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
-    let key = key(&Principal::new("ada"), "chat");
+    let Some((database, store)) = Database::with_store().await else { return };
+    let key = adas("chat");
     begin(&store, &key).await;
     let other = database.connect().await;
     other.batch_execute("BEGIN; SELECT * FROM logs FOR UPDATE").await.unwrap();
@@ -196,7 +194,7 @@ async fn sessions_that_have_become_read_only_are_replaced() {
     let Some(database) = Database::new() else { return };
     let store = database.options().with_max_connections(1).open(&database.server.url()).await;
     let store = store.unwrap();
-    let key = key(&Principal::new("ada"), "chat");
+    let key = adas("chat");
     begin(&store, &key).await;
     // The clock makes the session that reads it read-only.
     database

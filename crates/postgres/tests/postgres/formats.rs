@@ -3,7 +3,7 @@
 use std::error::Error;
 use test_support::contention::InsertOne;
 
-use chat_test_support::store_requests::{begin, key, put};
+use chat_test_support::store_requests::{adas, begin, key, put};
 use futures::future::join_all;
 use test_support::contention;
 use ui_message_stream::approval::store::LedgerStore;
@@ -140,8 +140,7 @@ async fn wrong_arguments_and_an_unknown_role_are_errors() {
 
 #[tokio::test]
 async fn an_approval_of_a_newer_format_is_an_error_that_names_the_format() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
+    let Some((database, store)) = Database::with_store().await else { return };
     let record = contention::record(RecordId::from_bytes([1; 16]));
     store.insert(&record).await.unwrap();
     let newer = "UPDATE approvals SET record = jsonb_set(record::JSONB, '{format}', '9')";
@@ -153,9 +152,8 @@ async fn an_approval_of_a_newer_format_is_an_error_that_names_the_format() {
 
 #[tokio::test]
 async fn what_this_version_does_not_write_in_a_log_is_an_error() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
-    let key = key(&Principal::new("ada"), "chat");
+    let Some((database, store)) = Database::with_store().await else { return };
+    let key = adas("chat");
     begin(&store, &key).await;
     let read = LoadLog { key: &key, has_frames: true, has_messages: true };
     let damages = [

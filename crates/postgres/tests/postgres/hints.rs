@@ -3,7 +3,7 @@
 use chat_test_support::log_hints::{
     changed, check_appends_and_takeovers, check_ends_and_deletions, check_lists, check_many_readers,
 };
-use chat_test_support::store_requests::{append_at, appended, begin, frame, key};
+use chat_test_support::store_requests::{adas, append_at, appended, begin, frame};
 use test_support::eventually;
 use ui_message_stream::approval::Principal;
 use ui_message_stream_postgres::PostgresStore;
@@ -31,7 +31,7 @@ async fn a_reader_is_woken_when_a_run_ends_or_its_log_is_deleted() {
 async fn readers_wake_when_the_connection_that_listens_is_lost_and_are_woken_again_later() {
     let Some(database) = Database::new() else { return };
     let (writer, reader) = (database.open().await, listening(&database).await);
-    let key = key(&Principal::new("ada"), "chat");
+    let key = adas("chat");
     begin(&writer, &key).await;
     changed(&reader, &key, 1).await;
     let lose = format!("SELECT pg_terminate_backend(pid) {LISTENERS}");
@@ -45,8 +45,7 @@ async fn readers_wake_when_the_connection_that_listens_is_lost_and_are_woken_aga
 
 #[tokio::test]
 async fn many_readers_of_one_store_read_the_whole_log() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
+    let Some((_database, store)) = Database::with_store().await else { return };
     check_many_readers(&store, &store).await;
 }
 

@@ -9,8 +9,7 @@ use crate::database::Database;
 
 #[tokio::test]
 async fn an_insertion_counts_no_more_rows_than_the_limits() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
+    let Some((database, store)) = Database::with_store().await else { return };
     let records: Vec<_> = (0..10_000_u128)
         .map(|number| contention::record(RecordId::from_bytes(number.to_be_bytes())))
         .collect();

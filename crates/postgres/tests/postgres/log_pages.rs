@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use chat_test_support::store_requests::{EPOCH, begin, key};
-use ui_message_stream::approval::Principal;
+use chat_test_support::store_requests::{EPOCH, adas, begin};
 use ui_message_stream_chat::store::{LogStore, ReadLogEntries};
 
 use crate::database::Database;
@@ -13,7 +12,7 @@ async fn a_page_of_a_long_log_visits_its_own_rows_and_few_others() {
     let Some(database) = Database::new() else { return };
     let options = database.options().with_max_connections(1);
     let store = options.open(&database.server.url()).await.unwrap();
-    let key = key(&Principal::new("ada"), "chat");
+    let key = adas("chat");
     begin(&store, &key).await;
     database
         .execute(

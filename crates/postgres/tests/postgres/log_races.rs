@@ -2,37 +2,38 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use chat_test_support::store_requests::{
+    EPOCH, adas, append_after, append_at, appended, control, creation, frame, load, put,
+};
 use futures::future::join_all;
+use test_support::eventually;
 use test_support::requests::ada;
 use ui_message_stream::id::RunId;
 use ui_message_stream_chat::store::{
-    AppendLog, AppendResult, Epoch, Expected, LiveRunChange, LoadedLog, LogHead, LogKey, LogStore,
-    PutSnapshot, ReadLogEntries, Unchanged, UserLimits,
+    AppendLog, AppendResult, LiveRunChange, LoadedLog, LogHead, LogKey, LogStore, PutSnapshot,
+    ReadLogEntries, Unchanged, UserLimits,
 };
 use ui_message_stream_postgres::PostgresStore;
 
 use crate::database::Database;
-use crate::log_store::{MINUTE, append, appended, at, control, frame, key, load, put};
+use crate::log_store::{MINUTE, put_on};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_16_stores_that_append_at_once_exactly_one_wins() {
     let Some(database) = Database::new() else { return };
     let stores = join_all((0..16).map(|_| database.open())).await;
-    let key = key("chat");
+    let key = adas("chat");
     for round in 0..20 {
-        let expected = |head: Option<&LogHead>| match head {
-            None => Expected::NoLog(Epoch(7)),
-            Some(head) if round % 2 == 0 => {
-                Expected::Control { epoch: head.epoch, control: head.control }
-            }
-            Some(head) => Expected::Position { epoch: head.epoch, position: head.length },
-        };
         let before = load(&stores[0], &key).await.map(|log| log.head);
-        let expected = expected(before.as_ref());
         let texts: Vec<String> = (0..16).map(|store| format!("{round} {store}")).collect();
         let appends = stores.iter().zip(&texts).map(async |(store, text)| {
             let entries = [control(text)];
-            store.append(AppendLog { entries: &entries, ..append(&key, expected) }).await.unwrap()
+            let append = match &before {
+                None => creation(&key, &entries),
+                Some(head) if round % 2 == 0 => append_after(&key, head.control, &entries),
+                Some(head) => append_at(&key, head.length, &entries),
+            };
+            store.append(append).await.unwrap()
         });
         let results = join_all(appends).await;
         let winners: Vec<_> =
@@ -52,24 +53,24 @@ async fn of_16_stores_that_begin_the_last_run_of_a_user_exactly_one_begins_it() 
     let Some(database) = Database::new() else { return };
     let stores = join_all((0..16).map(|_| database.open())).await;
     for creates in [true, false] {
-        let keys: Vec<_> = (0..17).map(|chat| key(&format!("{creates} {chat}"))).collect();
+        let keys: Vec<_> = (0..17).map(|chat| adas(&format!("{creates} {chat}"))).collect();
         let run = RunId::from("run");
         let begins = async |store: &PostgresStore, key: &LogKey| {
-            let expected = match creates {
-                true => Expected::NoLog(Epoch(1)),
-                false => Expected::Control { epoch: Epoch(1), control: 0 },
+            let append = match creates {
+                true => creation(key, &[]),
+                false => append_after(key, 0, &[]),
             };
             let begin = AppendLog {
                 live_run: LiveRunChange::Begins(&run),
                 lease: Some(MINUTE),
                 limits: UserLimits { chats: 100, runs: 2, unread: MINUTE },
-                ..append(key, expected)
+                ..append
             };
             store.append(begin).await.unwrap()
         };
         if !creates {
             for key in &keys {
-                let _ = appended(&stores[0], append(key, Expected::NoLog(Epoch(1)))).await;
+                appended(&stores[0], creation(key, &[])).await;
             }
         }
         let first = begins(&stores[0], &keys[16]).await;
@@ -92,10 +93,10 @@ async fn of_16_stores_that_begin_the_last_run_of_a_user_exactly_one_begins_it() 
 async fn of_16_stores_that_create_the_last_chat_of_a_user_exactly_one_creates_it() {
     let Some(database) = Database::new() else { return };
     let stores = join_all((0..16).map(|_| database.open())).await;
-    let keys: Vec<_> = (0..16).map(|chat| key(&chat.to_string())).collect();
+    let keys: Vec<_> = (0..16).map(|chat| adas(&chat.to_string())).collect();
     let appends = stores.iter().zip(&keys).map(async |(store, key)| {
         let limits = UserLimits { chats: 3, runs: 1, unread: MINUTE };
-        let create = AppendLog { limits, ..append(key, Expected::NoLog(Epoch(1))) };
+        let create = AppendLog { limits, ..creation(key, &[]) };
         store.append(create).await.unwrap()
     });
     let results = join_all(appends).await;
@@ -105,26 +106,22 @@ async fn of_16_stores_that_create_the_last_chat_of_a_user_exactly_one_creates_it
 
 #[tokio::test]
 async fn of_two_snapshots_at_once_the_newer_one_has_no_messages_of_the_older_one() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
-    let key = key("chat");
+    let Some((database, store)) = Database::with_store().await else { return };
+    let key = adas("chat");
     let entries = [control("a"), control("b"), control("c")];
-    let create = AppendLog { entries: &entries, ..append(&key, Expected::NoLog(Epoch(1))) };
-    let _ = appended(&store, create).await;
-    assert!(put(&store, &key, 1, None, &["m"]).await);
+    appended(&store, creation(&key, &entries)).await;
+    assert!(put(&store, &key, 1, &["m"]).await);
     // Another server writes a snapshot with two messages, and has not ended this step.
     let other = database.connect().await;
     let begun = "BEGIN; UPDATE log_snapshots SET position = 2, messages = 2; \
         INSERT INTO log_messages SELECT key, 1, 'older' FROM logs";
     other.batch_execute(begun).await.unwrap();
     let newer = async {
-        let based = Some(Unchanged { position: 1, messages: 1 });
-        tokio::join!(put(&store, &key, 3, None, &["n"]), put(&store, &key, 3, based, &["x"]))
+        let base = Unchanged { position: 1, messages: 1 };
+        tokio::join!(put(&store, &key, 3, &["n"]), put_on(&store, &key, 3, base, &["x"]))
     };
     let end = async {
-        while database.number(WAITING).await < 2 {
-            tokio::task::yield_now().await;
-        }
+        eventually(async || database.number(WAITING).await >= 2).await;
         other.batch_execute("COMMIT").await.unwrap();
     };
     assert_eq!(tokio::join!(newer, end).0, (true, false));
@@ -133,22 +130,19 @@ async fn of_two_snapshots_at_once_the_newer_one_has_no_messages_of_the_older_one
 
 #[tokio::test]
 async fn a_deletion_that_has_waited_for_an_append_deletes_its_entries() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
-    let key = key("chat");
-    let _ = appended(&store, append(&key, Expected::NoLog(Epoch(1)))).await;
+    let Some((database, store)) = Database::with_store().await else { return };
+    let key = adas("chat");
+    appended(&store, creation(&key, &[])).await;
     // Another server appends a frame, and has not ended this step.
     let other = database.connect().await;
     let begun = "BEGIN; UPDATE logs SET length = 1; \
         INSERT INTO log_entries SELECT key, 0, 0, 'a' FROM logs";
     other.batch_execute(begun).await.unwrap();
     let end = async {
-        while database.number(WAITING).await < 1 {
-            tokio::task::yield_now().await;
-        }
+        eventually(async || database.number(WAITING).await >= 1).await;
         other.batch_execute("COMMIT").await.unwrap();
     };
-    assert!(tokio::join!(store.delete(&key, Epoch(1), 0), end).0.unwrap());
+    assert!(tokio::join!(store.delete(&key, EPOCH, 0), end).0.unwrap());
     assert_eq!((database.count("logs").await, database.count("log_entries").await), (0, 0));
 }
 
@@ -158,8 +152,8 @@ async fn what_is_read_while_others_append_and_remove_is_always_of_one_moment() {
     let Some(database) = Database::new() else { return };
     let stores = join_all((0..6).map(|_| database.open())).await;
     database.set_time(0).await;
-    let key = key("chat");
-    let _ = appended(&stores[0], append(&key, Expected::NoLog(Epoch(1)))).await;
+    let key = adas("chat");
+    appended(&stores[0], creation(&key, &[])).await;
     let (second, snapshots, removed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let work = stores.iter().enumerate().map(async |(number, store)| {
         for round in 0..1_000 {
@@ -208,8 +202,8 @@ async fn append_some(store: &PostgresStore, key: &LogKey, head: &LogHead, round:
         1 => LiveRunChange::Ends,
         _ => LiveRunChange::None,
     };
-    let some =
-        AppendLog { live_run, entries: &entries, lease: Some(MINUTE), ..append(key, at(head)) };
+    let lease = Some(MINUTE);
+    let some = AppendLog { live_run, lease, ..append_at(key, head.length, &entries) };
     // A conflict is to be expected.
     let _ = store.append(some).await.unwrap();
 }
@@ -248,7 +242,7 @@ async fn put_some(store: &PostgresStore, key: &LogKey, log: &LoadedLog) -> bool 
     // Every other one writes all messages.
     let unchanged = unchanged.filter(|_| position.is_multiple_of(2));
     let changed = &new[unchanged.map_or(0, |base| base.messages)..];
-    let (epoch, head) = (Epoch(1), &*position.to_string());
+    let (epoch, head) = (EPOCH, &*position.to_string());
     store
         .put_snapshot(PutSnapshot { key, epoch, position, head, unchanged, changed })
         .await
@@ -258,7 +252,7 @@ async fn put_some(store: &PostgresStore, key: &LogKey, log: &LoadedLog) -> bool 
 /// Reads two entries from this position on. Returns `None` if they were removed.
 async fn read_some(store: &PostgresStore, key: &LogKey, position: u64) -> Option<()> {
     let max_bytes = 2 * position.to_string().len();
-    let read = ReadLogEntries { key, epoch: Epoch(1), position, max_bytes, is_reader: true };
+    let read = ReadLogEntries { key, epoch: EPOCH, position, max_bytes, is_reader: true };
     let page = store.read(read).await.unwrap()?;
     for (position, entry) in (position..).zip(page.entries) {
         assert_eq!(entry.bytes, position.to_string());

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use chat_test_support::random_logs;
+use chat_test_support::store_requests::{
+    EPOCH, adas, append_at, appended, begin, control, creation, frame, key, load, put, read_from,
+};
 use test_support::requests::ada;
 use ui_message_stream::approval::{Principal, UnixMillis};
 use ui_message_stream::id::RunId;
 use ui_message_stream_chat::store::{
-    AppendLog, AppendResult, EntryKind, Epoch, Expected, ListChats, ListedChat, LiveRunChange,
-    LoadLog, LoadedLog, LogHead, LogKey, LogStore, PutSnapshot, ReadLogEntries, ReadMessages,
-    StoredEntry, Unchanged, UserLimits,
+    AppendLog, AppendResult, Epoch, Expected, ListChats, ListedChat, LiveRunChange, LoadLog,
+    LogKey, LogStore, PutSnapshot, ReadMessages, Unchanged, UserLimits,
 };
 use ui_message_stream_postgres::PostgresStore;
 
@@ -28,22 +29,15 @@ async fn random_operations_have_the_same_results_as_in_memory() {
 
 #[tokio::test]
 async fn an_append_of_frames_updates_no_index_of_the_heads() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
-    let key = key("chat");
-    let run = RunId::from("run");
-    let begin = AppendLog {
-        live_run: LiveRunChange::Begins(&run),
-        entries: &[control("begin")],
-        ..append(&key, Expected::NoLog(Epoch(1)))
-    };
-    let mut head = appended(&store, begin).await;
+    let Some((database, store)) = Database::with_store().await else { return };
+    let key = adas("chat");
+    let mut head = begin(&store, &key).await;
     let entries = [frame("a"), frame("b")];
     // The page of the head has room for so many rows, also if another test keeps old ones from being removed.
     for _ in 0..20 {
-        let expected = Expected::Position { epoch: Epoch(1), position: head.length };
-        let frames = AppendLog { entries: &entries, lease: Some(MINUTE), ..append(&key, expected) };
-        head = appended(&store, frames).await;
+        let lease = Some(MINUTE);
+        head =
+            appended(&store, AppendLog { lease, ..append_at(&key, head.length, &entries) }).await;
     }
     // The statistics are written when the sessions end.
     drop(store);
@@ -57,24 +51,21 @@ async fn an_append_of_frames_updates_no_index_of_the_heads() {
 
 #[tokio::test]
 async fn entries_that_no_reader_needs_are_removed_in_steps_up_to_the_snapshot() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open_at(0).await;
-    let key = key("chat");
+    let Some((database, store)) = Database::with_store_at(0).await else { return };
+    let key = adas("chat");
     let runs = [RunId::from("first"), RunId::from("second")];
-    let begin = |run, expected| AppendLog {
+    let begin = |run, append| AppendLog {
         live_run: LiveRunChange::Begins(run),
-        entries: &[],
         lease: Some(MINUTE * 100),
-        ..append(&key, expected)
+        ..append
     };
-    let head = appended(&store, begin(&runs[0], Expected::NoLog(Epoch(1)))).await;
+    appended(&store, begin(&runs[0], creation(&key, &[]))).await;
     let many: Vec<_> = (0..2500).map(|number| frame(&number.to_string())).collect();
-    let head = appended(&store, AppendLog { entries: &many, ..append(&key, at(&head)) }).await;
+    appended(&store, append_at(&key, 0, &many)).await;
     // The second one ends the first one.
-    let head = appended(&store, begin(&runs[1], at(&head))).await;
-    let head =
-        appended(&store, AppendLog { entries: &[frame("x")], ..append(&key, at(&head)) }).await;
-    assert!(put(&store, &key, head.length, None, &["m"]).await);
+    appended(&store, begin(&runs[1], append_at(&key, 2500, &[]))).await;
+    appended(&store, append_at(&key, 2500, &[frame("x")])).await;
+    assert!(put(&store, &key, 2501, &["m"]).await);
     let first = async |second| {
         database.set_time(second).await;
         LogStore::sweep(&store).await.unwrap();
@@ -86,45 +77,31 @@ async fn entries_that_no_reader_needs_are_removed_in_steps_up_to_the_snapshot() 
     assert_eq!(first(599).await, 0);
     // The second run is live.
     assert_eq!(first(600).await, 2500);
-    let ends = AppendLog { live_run: LiveRunChange::Ends, ..append(&key, at(&head)) };
-    let _ = appended(&store, ends).await;
+    let live_run = LiveRunChange::Ends;
+    appended(&store, AppendLog { live_run, ..append_at(&key, 2501, &[]) }).await;
     assert_eq!(first(1199).await, 2500);
     assert_eq!(first(1200).await, 2501);
     assert_eq!(database.number("SELECT count(*) FROM log_snapshots WHERE is_trimmed").await, 1);
     assert_eq!(database.count("log_ended_runs").await, 0);
-    assert_eq!(read(&store, &key, 2500).await, None);
-    assert_eq!(read(&store, &key, 2501).await, Some(vec![]));
+    assert!(read_from(&store, &key, 2500).await.is_none());
+    assert_eq!(read_from(&store, &key, 2501).await.unwrap().entries, []);
     // The next snapshot has new entries before it.
-    let head = LogStore::load(&store, all(&key)).await.unwrap().unwrap().head;
-    let head =
-        appended(&store, AppendLog { entries: &[frame("y")], ..append(&key, at(&head)) }).await;
-    assert!(put(&store, &key, head.length, None, &["m"]).await);
+    appended(&store, append_at(&key, 2501, &[frame("y")])).await;
+    assert!(put(&store, &key, 2502, &["m"]).await);
     assert_eq!(first(1200).await, 2502);
 }
 
 #[tokio::test]
 async fn one_sweep_removes_entries_of_more_logs_than_a_statement_and_goes_on_with_a_long_one() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open_at(0).await;
-    let run = RunId::from("run");
+    let Some((database, store)) = Database::with_store_at(0).await else { return };
     for chat in 0..25 {
-        let key = key(&format!("chat {chat}"));
-        let begin = AppendLog {
-            live_run: LiveRunChange::Begins(&run),
-            entries: &[],
-            lease: Some(MINUTE),
-            ..append(&key, Expected::NoLog(Epoch(1)))
-        };
-        let head = appended(&store, begin).await;
-        let count = if chat == 2 { 2500 } else { 3 };
+        let key = adas(&format!("chat {chat}"));
+        begin(&store, &key).await;
+        let count = if chat == 2 { 2499 } else { 2 };
         let frames: Vec<_> = (0..count).map(|number| frame(&number.to_string())).collect();
-        let ends = AppendLog {
-            live_run: LiveRunChange::Ends,
-            entries: &frames,
-            ..append(&key, at(&head))
-        };
+        let ends = AppendLog { live_run: LiveRunChange::Ends, ..append_at(&key, 1, &frames) };
         let head = appended(&store, ends).await;
-        assert!(put(&store, &key, head.length, None, &["m"]).await);
+        assert!(put(&store, &key, head.length, &["m"]).await);
     }
     assert_eq!(database.count("log_entries").await, 24 * 3 + 2500);
     database.set_time(600).await;
@@ -136,27 +113,24 @@ async fn one_sweep_removes_entries_of_more_logs_than_a_statement_and_goes_on_wit
 
 #[tokio::test]
 async fn a_chat_whose_time_has_passed_is_deleted_for_all_functions_and_later_swept() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open_at(0).await;
-    let key = key("chat");
-    let entries = [control("a")];
+    let Some((database, store)) = Database::with_store_at(0).await else { return };
+    let (key, entries) = (adas("chat"), [control("a")]);
     let create = AppendLog {
-        entries: &entries,
         keep_for: Some(MINUTE),
         limits: UserLimits { chats: 1, runs: 1, unread: MINUTE },
-        ..append(&key, Expected::NoLog(Epoch(1)))
+        ..creation(&key, &entries)
     };
-    let head = appended(&store, create).await;
-    assert!(put(&store, &key, 1, None, &["m"]).await);
+    appended(&store, create).await;
+    assert!(put(&store, &key, 1, &["m"]).await);
     database.set_time(59).await;
     assert!(load(&store, &key).await.is_some());
     database.set_time(60).await;
     assert_eq!(load(&store, &key).await, None);
-    assert_eq!(read(&store, &key, 0).await, None);
-    assert_eq!(store.append(append(&key, at(&head))).await.unwrap(), AppendResult::Conflict);
-    assert!(!put(&store, &key, 1, None, &["m"]).await);
+    assert!(read_from(&store, &key, 0).await.is_none());
+    assert_eq!(store.append(append_at(&key, 1, &[])).await.unwrap(), AppendResult::Conflict);
+    assert!(!put(&store, &key, 1, &["m"]).await);
     assert!(!store.rename(&key, "title").await.unwrap());
-    assert!(!store.delete(&key, Epoch(1), 1).await.unwrap());
+    assert!(!store.delete(&key, EPOCH, 1).await.unwrap());
     assert_eq!(listed(&store, None).await, [""; 0]);
     assert_eq!(database.count("logs").await, 1);
     // The place of the chat is free, and nothing is left of it.
@@ -171,15 +145,15 @@ async fn a_chat_whose_time_has_passed_is_deleted_for_all_functions_and_later_swe
 
 #[tokio::test]
 async fn ids_and_titles_of_any_text_are_stored_and_found() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
+    let Some((_database, store)) = Database::with_store().await else { return };
     let run = RunId::from("run\0");
     for (chat, title) in [("\0", "Ärger\0\\Über"), ("\0\0", "\\303 ZEBRA"), ("ä", "Äpfel")] {
-        let key = key(chat);
+        let key = adas(chat);
         let begin = AppendLog {
+            expected: Expected::NoLog(Epoch((1 << 53) - 1)),
             live_run: LiveRunChange::Begins(&run),
             listed: Some(ListedChat { title, has_questions: false }),
-            ..append(&key, Expected::NoLog(Epoch((1 << 53) - 1)))
+            ..creation(&key, &[])
         };
         let head = appended(&store, begin).await;
         assert_eq!((head.live_run, head.epoch.0), (Some(run.clone()), (1 << 53) - 1));
@@ -195,25 +169,22 @@ async fn ids_and_titles_of_any_text_are_stored_and_found() {
 
 #[tokio::test]
 async fn a_snapshot_that_keeps_messages_writes_the_others() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
-    let key = key("chat");
-    let entries = [control("a"), frame("b"), control("c")];
-    let create = AppendLog { entries: &entries, ..append(&key, Expected::NoLog(Epoch(1))) };
-    let _ = appended(&store, create).await;
-    let base = |position, messages| Some(Unchanged { position, messages });
-    assert!(!put(&store, &key, 1, base(0, 0), &["a"]).await);
-    assert!(put(&store, &key, 1, None, &["a", "b", "c"]).await);
-    assert!(!put(&store, &key, 1, None, &["x"]).await);
-    assert!(!put(&store, &key, 2, base(1, 4), &["x"]).await);
-    assert!(!put(&store, &key, 2, base(0, 1), &["x"]).await);
-    assert!(put(&store, &key, 2, base(1, 1), &["B"]).await);
+    let Some((database, store)) = Database::with_store().await else { return };
+    let key = adas("chat");
+    appended(&store, creation(&key, &[control("a"), frame("b"), control("c")])).await;
+    let base = |position, messages| Unchanged { position, messages };
+    assert!(!put_on(&store, &key, 1, base(0, 0), &["a"]).await);
+    assert!(put(&store, &key, 1, &["a", "b", "c"]).await);
+    assert!(!put(&store, &key, 1, &["x"]).await);
+    assert!(!put_on(&store, &key, 2, base(1, 4), &["x"]).await);
+    assert!(!put_on(&store, &key, 2, base(0, 1), &["x"]).await);
+    assert!(put_on(&store, &key, 2, base(1, 1), &["B"]).await);
     let snapshot = load(&store, &key).await.unwrap().snapshot.unwrap();
     assert_eq!((snapshot.position, snapshot.messages), (2, vec!["a".to_owned(), "B".to_owned()]));
     assert_eq!(database.count("log_messages").await, 2);
-    assert!(!put(&store, &key, 4, None, &["x"]).await);
+    assert!(!put(&store, &key, 4, &["x"]).await);
     let page = async |first, max_bytes| {
-        let read = ReadMessages { key: &key, epoch: Epoch(1), position: 2, first, max_bytes };
+        let read = ReadMessages { key: &key, epoch: EPOCH, position: 2, first, max_bytes };
         store.messages(read).await.unwrap().unwrap()
     };
     assert_eq!(page(0, 0).await, ["a"]);
@@ -228,26 +199,18 @@ async fn a_snapshot_that_keeps_messages_writes_the_others() {
 
 #[tokio::test]
 async fn everything_of_a_log_is_deleted_with_it_and_with_its_user() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
-    let keys = ["a", "b", "c"].map(key);
-    let run = RunId::from("run");
+    let Some((database, store)) = Database::with_store().await else { return };
+    let keys = ["a", "b", "c"].map(adas);
     for key in &keys {
-        let begin = AppendLog {
-            live_run: LiveRunChange::Begins(&run),
-            entries: &[control("a")],
-            ..append(key, Expected::NoLog(Epoch(1)))
-        };
-        let head = appended(&store, begin).await;
-        let ends = AppendLog { live_run: LiveRunChange::Ends, ..append(key, at(&head)) };
-        let _ = appended(&store, ends).await;
-        assert!(put(&store, key, 1, None, &["m"]).await);
+        begin(&store, key).await;
+        let live_run = LiveRunChange::Ends;
+        appended(&store, AppendLog { live_run, ..append_at(key, 1, &[]) }).await;
+        assert!(put(&store, key, 1, &["m"]).await);
     }
-    let other = LogKey { owner: Principal::new("bob"), chat: "a".into() };
-    let _ = appended(&store, append(&other, Expected::NoLog(Epoch(1)))).await;
-    assert!(!store.delete(&keys[0], Epoch(1), 0).await.unwrap());
+    appended(&store, creation(&key(&Principal::new("bob"), "a"), &[])).await;
+    assert!(!store.delete(&keys[0], EPOCH, 0).await.unwrap());
     assert!(!store.delete(&keys[0], Epoch(2), 1).await.unwrap());
-    assert!(store.delete(&keys[0], Epoch(1), 1).await.unwrap());
+    assert!(store.delete(&keys[0], EPOCH, 1).await.unwrap());
     assert_eq!(database.count("log_entries").await, 2);
     assert_eq!(PostgresStore::delete_user(&store, &ada()).await.unwrap().chats, 2);
     assert_eq!(database.count("logs").await, 1);
@@ -256,72 +219,18 @@ async fn everything_of_a_log_is_deleted_with_it_and_with_its_user() {
     }
 }
 
-pub(crate) fn key(chat: &str) -> LogKey {
-    LogKey { owner: ada(), chat: chat.into() }
-}
-
-pub(crate) fn frame(text: &str) -> StoredEntry {
-    StoredEntry { kind: EntryKind::Frame, bytes: Bytes::copy_from_slice(text.as_bytes()) }
-}
-
-pub(crate) fn control(text: &str) -> StoredEntry {
-    StoredEntry { kind: EntryKind::Control, bytes: Bytes::copy_from_slice(text.as_bytes()) }
-}
-
-pub(crate) fn append<'a>(key: &'a LogKey, expected: Expected) -> AppendLog<'a> {
-    AppendLog {
-        key,
-        expected,
-        entries: &[],
-        lease: None,
-        only_lost: false,
-        live_run: LiveRunChange::None,
-        listed: None,
-        keep_for: None,
-        limits: UserLimits { chats: 100, runs: 100, unread: MINUTE },
-        is_for_sink: false,
-    }
-}
-
-pub(crate) fn at(head: &LogHead) -> Expected {
-    Expected::Position { epoch: head.epoch, position: head.length }
-}
-
-fn all(key: &LogKey) -> LoadLog<'_> {
-    LoadLog { key, has_frames: true, has_messages: true }
-}
-
-pub(crate) async fn load(store: &PostgresStore, key: &LogKey) -> Option<LoadedLog> {
-    LogStore::load(store, all(key)).await.unwrap()
-}
-
-pub(crate) async fn appended(store: &PostgresStore, append: AppendLog<'_>) -> LogHead {
-    match store.append(append).await.unwrap() {
-        AppendResult::Appended { head, .. } => head,
-        refused => panic!("{refused:?}"),
-    }
-}
-
-/// Stores a snapshot of the log with the epoch 1.
-pub(crate) async fn put(
+/// Stores a snapshot that keeps some messages of the one before it.
+pub(crate) async fn put_on(
     store: &PostgresStore,
     key: &LogKey,
     position: u64,
-    unchanged: Option<Unchanged>,
+    base: Unchanged,
     changed: &[&str],
 ) -> bool {
     let changed: Vec<_> = changed.iter().map(|message| message.to_string()).collect();
-    let (epoch, head, changed) = (Epoch(1), "{}", &*changed);
-    store
-        .put_snapshot(PutSnapshot { key, epoch, position, head, unchanged, changed })
-        .await
-        .unwrap()
-}
-
-async fn read(store: &PostgresStore, key: &LogKey, position: u64) -> Option<Vec<StoredEntry>> {
-    let (epoch, max_bytes, is_reader) = (Epoch(1), usize::MAX, true);
-    let read = ReadLogEntries { key, epoch, position, max_bytes, is_reader };
-    store.read(read).await.unwrap().map(|page| page.entries)
+    let (epoch, head, unchanged, changed) = (EPOCH, "{}", Some(base), &*changed);
+    let put = PutSnapshot { key, epoch, position, head, unchanged, changed };
+    store.put_snapshot(put).await.unwrap()
 }
 
 async fn listed(store: &PostgresStore, search: Option<&str>) -> Vec<String> {

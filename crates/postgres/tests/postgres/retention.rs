@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chat_test_support::kept_runs;
 use chat_test_support::store_requests::{
-    appended, begin, control, create, creation, end, key, load, put, read_from,
+    adas, appended, begin, control, create, creation, end, key, load, put, read_from,
 };
 use ui_message_stream::approval::store::{ApprovalUse, ReplayGuard};
 use ui_message_stream::approval::{Principal, RecordId, UnixMillis};
@@ -15,9 +15,8 @@ use crate::database::{Database, at};
 
 #[tokio::test]
 async fn the_entries_of_a_lost_run_are_kept_and_a_sweep_names_it_after_seven_days() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open_at(0).await;
-    let key = key(&Principal::new("ada"), "chat");
+    let Some((database, store)) = Database::with_store_at(0).await else { return };
+    let key = adas("chat");
     begin(&store, &key).await;
     assert!(put(&store, &key, 1, &["message"]).await);
     sweep_at(&database, &store, 8 * 24 * 60 * 60).await;
@@ -29,32 +28,28 @@ async fn the_entries_of_a_lost_run_are_kept_and_a_sweep_names_it_after_seven_day
 
 #[tokio::test]
 async fn a_run_keeps_the_entries_of_the_one_that_it_resumes() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open_at(0).await;
+    let Some((database, store)) = Database::with_store_at(0).await else { return };
     let set_time = async |second| database.set_time(second).await;
     kept_runs::a_run_keeps_the_entries_of_the_one_that_it_resumes(&store, set_time).await;
 }
 
 #[tokio::test]
 async fn a_deletion_that_was_not_returned_for_30_days_is_forgotten() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open_at(0).await;
+    let Some((database, store)) = Database::with_store_at(0).await else { return };
     let set_time = async |second| database.set_time(second).await;
     kept_runs::a_deletion_that_was_not_returned_for_30_days_is_forgotten(&store, set_time).await;
 }
 
 #[tokio::test]
 async fn a_log_whose_snapshot_is_old_is_named_until_it_has_a_new_one() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open_at(0).await;
+    let Some((database, store)) = Database::with_store_at(0).await else { return };
     let set_time = async |second| database.set_time(second).await;
     kept_runs::a_log_whose_snapshot_is_old_is_named_until_it_has_a_new_one(&store, set_time).await;
 }
 
 #[tokio::test]
 async fn a_read_before_the_clock_was_set_back_by_an_hour_does_not_count() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open_at(3600).await;
+    let Some((database, store)) = Database::with_store_at(3600).await else { return };
     let set_back = async |store| {
         database.set_time(0).await;
         store
@@ -64,16 +59,14 @@ async fn a_read_before_the_clock_was_set_back_by_an_hour_does_not_count() {
 
 #[tokio::test]
 async fn a_run_that_no_reader_has_read_for_30_seconds_has_to_end_if_there_are_too_many() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open_at(0).await;
+    let Some((database, store)) = Database::with_store_at(0).await else { return };
     let set_time = async |second| database.set_time(second).await;
     kept_runs::a_run_that_is_not_read_has_to_end_if_there_are_too_many(&store, set_time).await;
 }
 
 #[tokio::test]
 async fn a_record_is_deleted_a_day_after_it_has_expired_and_not_before() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open_at(0).await;
+    let Some((database, store)) = Database::with_store_at(0).await else { return };
     let sweep = async |second| sweep_at(&database, &store, second).await;
     kept_runs::a_record_is_deleted_a_day_after_it_has_expired_and_not_before(
         &store,
@@ -85,8 +78,7 @@ async fn a_record_is_deleted_a_day_after_it_has_expired_and_not_before() {
 
 #[tokio::test]
 async fn the_use_of_a_stateless_approval_is_kept_until_its_end() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open_at(0).await;
+    let Some((database, store)) = Database::with_store_at(0).await else { return };
     let id = RecordId::from_bytes([1; 16]);
     store.set_if_absent(id, ApprovalUse::Denied, UnixMillis(at(100))).await.unwrap();
     sweep_at(&database, &store, 100).await;
@@ -97,10 +89,8 @@ async fn the_use_of_a_stateless_approval_is_kept_until_its_end() {
 
 #[tokio::test]
 async fn the_rows_of_a_chat_are_deleted_when_its_time_has_passed() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open_at(0).await;
-    let ada = Principal::new("ada");
-    let (first, kept) = (key(&ada, "chat 0"), key(&ada, "kept"));
+    let Some((database, store)) = Database::with_store_at(0).await else { return };
+    let (first, kept) = (adas("chat 0"), adas("kept"));
     create_for_a_minute(&store, &first).await;
     // More than one statement deletes.
     database
@@ -123,8 +113,7 @@ async fn the_rows_of_a_chat_are_deleted_when_its_time_has_passed() {
 
 #[tokio::test]
 async fn fewer_logs_are_deleted_at_once_if_postgres_cancels_the_statement() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open_at(0).await;
+    let Some((database, store)) = Database::with_store_at(0).await else { return };
     let ada = Principal::new("ada");
     // As if the deletion of two logs took too long.
     database
@@ -154,11 +143,9 @@ async fn fewer_logs_are_deleted_at_once_if_postgres_cancels_the_statement() {
 
 #[tokio::test]
 async fn what_a_sweep_cannot_delete_does_not_keep_it_from_the_rest() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open_at(0).await;
-    let ada = Principal::new("ada");
-    create_for_a_minute(&store, &key(&ada, "chat")).await;
-    let ended = key(&ada, "ended");
+    let Some((database, store)) = Database::with_store_at(0).await else { return };
+    create_for_a_minute(&store, &adas("chat")).await;
+    let ended = adas("ended");
     begin(&store, &ended).await;
     end(&store, &ended, 1).await;
     assert!(put(&store, &ended, 2, &["message"]).await);

@@ -1,20 +1,18 @@
 //! Deleting a user deletes everything of this user and nothing of others.
 
 use chat_test_support::deleted_users::{
-    a_deleted_user_has_nothing_and_others_keep_theirs, a_deletion_is_in_steps_and_can_be_repeated,
-    a_run_of_a_deleted_user_requests_no_approval,
+    self, a_deleted_user_has_nothing_and_others_keep_theirs,
+    a_deletion_is_in_steps_and_can_be_repeated, a_run_of_a_deleted_user_requests_no_approval,
 };
-use chat_test_support::store_requests::{append_at, appended, begin, create, frame, key, put};
+use chat_test_support::store_requests::{create, key};
 use ui_message_stream::approval::Principal;
-use ui_message_stream_chat::store::{AppendResult, LogStore};
 use ui_message_stream_postgres::PostgresStore;
 
 use crate::database::Database;
 
 #[tokio::test]
 async fn a_deleted_user_has_no_chats_and_approvals_and_others_keep_theirs() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
+    let Some((database, store)) = Database::with_store().await else { return };
     let count = async |table: &str| database.count(table).await;
     let delete = async |user: &Principal| delete(&store, user).await;
     a_deleted_user_has_nothing_and_others_keep_theirs(&store, delete, count).await;
@@ -22,25 +20,15 @@ async fn a_deleted_user_has_no_chats_and_approvals_and_others_keep_theirs() {
 
 #[tokio::test]
 async fn a_live_run_of_a_deleted_user_stores_nothing_more() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
-    let ada = Principal::new("ada");
-    let key = key(&ada, "chat");
-    begin(&store, &key).await;
-    appended(&store, append_at(&key, 1, &[frame("a")])).await;
-    store.delete_user(&ada).await.unwrap();
-    let late = store.append(append_at(&key, 2, &[frame("late")])).await.unwrap();
-    assert_eq!(late, AppendResult::Conflict);
-    assert!(!put(&store, &key, 1, &["late"]).await);
-    for table in ["logs", "log_entries", "log_snapshots", "log_messages"] {
-        assert_eq!(database.count(table).await, 0, "{table}");
-    }
+    let Some((database, store)) = Database::with_store().await else { return };
+    let count = async |table: &str| database.count(table).await;
+    let delete = async |user: &Principal| delete(&store, user).await;
+    deleted_users::a_live_run_of_a_deleted_user_stores_nothing_more(&store, delete, count).await;
 }
 
 #[tokio::test]
 async fn a_run_that_goes_on_while_its_user_is_deleted_requests_no_approval() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
+    let Some((_database, store)) = Database::with_store().await else { return };
     a_run_of_a_deleted_user_requests_no_approval(&store, async |user| {
         store.delete_user(user).await.unwrap();
     })
@@ -49,8 +37,7 @@ async fn a_run_that_goes_on_while_its_user_is_deleted_requests_no_approval() {
 
 #[tokio::test]
 async fn a_deletion_lets_others_write_revokes_first_and_is_completed_when_it_is_repeated() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
+    let Some((database, store)) = Database::with_store().await else { return };
     let count = async |table: &str| database.count(table).await;
     let delete = async |user: &Principal| delete(&store, user).await;
     let ping = async || store.ping().await.unwrap();
@@ -59,8 +46,7 @@ async fn a_deletion_lets_others_write_revokes_first_and_is_completed_when_it_is_
 
 #[tokio::test]
 async fn a_deletion_deletes_the_rest_of_what_another_one_deletes_at_the_same_time() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
+    let Some((database, store)) = Database::with_store().await else { return };
     let ada = Principal::new("ada");
     for number in 0..30 {
         create(&store, &key(&ada, &format!("{number:02}"))).await;

@@ -100,6 +100,21 @@ impl Backend {
     }
 }
 
+/// Starts a Redis, and connects a store to it. Returns none if `redis-server` is not installed.
+pub(crate) async fn redis_and_store() -> Option<(RedisServer, RedisStore)> {
+    let redis = RedisServer::start()?;
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    Some((redis, store))
+}
+
+/// As [`redis_and_store`], with a proxy between them.
+pub(crate) async fn redis_behind_proxy() -> Option<(RedisServer, FaultProxy, RedisStore)> {
+    let redis = RedisServer::start()?;
+    let proxy = FaultProxy::before_redis(&redis);
+    let store = RedisStore::connect(&proxy.url).await.unwrap();
+    Some((redis, proxy, store))
+}
+
 /// Returns all keys of a Redis, without those that live for a minute, the marks of deleted users, and the list of
 /// the chats that are to be swept.
 pub(crate) fn keys(redis: &RedisServer) -> Vec<String> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use chat_test_support::faulted_operations::{operate, operate_during_faults};
 use chat_test_support::log_hints::{more_than_without_hints, woken_at};
 use chat_test_support::store_requests::{
-    EPOCH, append_at, appended, begin, control, create, creation, end, frame, key, load, put,
+    EPOCH, adas, append_at, appended, begin, control, create, creation, end, frame, key, load, put,
     read_all,
 };
 use futures::future::join_all;
@@ -29,14 +29,12 @@ use ui_message_stream_chat::store::{
 use ui_message_stream_redis::RedisOptions;
 use ui_message_stream_redis::{RedisStore, RedisStoreError};
 
-use crate::backend::keys;
+use crate::backend::{keys, redis_and_store, redis_behind_proxy};
 use crate::retention::START;
 
 #[tokio::test]
 async fn an_operation_whose_reply_is_lost_takes_effect_once() {
-    let Some(redis) = RedisServer::start() else { return };
-    let proxy = FaultProxy::before_redis(&redis);
-    let store = RedisStore::connect(&proxy.url).await.unwrap();
+    let Some((_redis, proxy, store)) = redis_behind_proxy().await else { return };
     // The first round loads the scripts.
     for round in 0..=number("LOST_REPLIES", 20) {
         let lost = usize::from(round > 0);
@@ -77,11 +75,9 @@ async fn with_faults_at_random_moments_each_operation_takes_effect_once() {
 
 #[tokio::test]
 async fn an_append_whose_reply_is_lost_is_in_the_log_once_also_if_others_append_since() {
-    let Some(redis) = RedisServer::start() else { return };
-    let proxy = FaultProxy::before_redis(&redis);
-    let store = RedisStore::connect(&proxy.url).await.unwrap();
+    let Some((redis, proxy, store)) = redis_behind_proxy().await else { return };
     let other = RedisStore::connect(&redis.url()).await.unwrap();
-    let key = key(&Principal::new("ada"), "chat");
+    let key = adas("chat");
     begin(&store, &key).await;
     // With a lease, the append is one of the frequent kind. The scripts are loaded: the next reply is that
     // of the append.
@@ -106,8 +102,7 @@ async fn an_append_whose_reply_is_lost_is_in_the_log_once_also_if_others_append_
 
 #[tokio::test]
 async fn appends_of_several_runs_are_sent_in_one_call_and_fail_each_on_its_own() {
-    let Some(redis) = RedisServer::start() else { return };
-    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let Some((redis, store)) = redis_and_store().await else { return };
     let owner = |number: usize| Principal::new(format!("user {number}"));
     let keys: Vec<LogKey> = (0..100).map(|number| key(&owner(number), "chat")).collect();
     for key in &keys {
@@ -145,9 +140,7 @@ async fn appends_of_several_runs_are_sent_in_one_call_and_fail_each_on_its_own()
 
 #[tokio::test]
 async fn requests_that_arrive_again_after_all_others_change_nothing() {
-    let Some(redis) = RedisServer::start() else { return };
-    let proxy = FaultProxy::before_redis(&redis);
-    let store = RedisStore::connect(&proxy.url).await.unwrap();
+    let Some((redis, proxy, store)) = redis_behind_proxy().await else { return };
     let repeat = async || {
         let stored = contents(&redis);
         let replies = proxy.repeat_requests(&redis).await;
@@ -207,8 +200,7 @@ fn contents(redis: &RedisServer) -> Vec<String> {
 
 #[tokio::test]
 async fn after_a_restart_redis_has_all_confirmed_writes_and_the_store_reconnects() {
-    let Some(mut redis) = RedisServer::start() else { return };
-    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let Some((mut redis, store)) = redis_and_store().await else { return };
     let ada = Principal::new("ada");
     let key = key(&ada, "chat");
     begin(&store, &key).await;
@@ -335,8 +327,7 @@ async fn after_redis_has_become_a_replica_the_store_connects_to_the_new_primary(
 async fn while_redis_is_full_writes_fail_and_change_nothing() {
     let Some(redis) = RedisServer::start_at(START) else { return };
     let store = RedisStore::connect(&redis.url()).await.unwrap();
-    let ada = Principal::new("ada");
-    let (chat, other) = (key(&ada, "chat"), key(&ada, "other"));
+    let (chat, other) = (adas("chat"), adas("other"));
     begin(&store, &chat).await;
     appended(&store, append_at(&chat, 1, &[control("a"), frame("b")])).await;
     assert!(put(&store, &chat, 2, &["one", "two"]).await);
@@ -385,8 +376,7 @@ async fn while_redis_is_full_writes_fail_and_change_nothing() {
 
 #[tokio::test]
 async fn operations_fail_while_redis_hangs_and_succeed_afterwards() {
-    let Some(redis) = RedisServer::start() else { return };
-    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let Some((redis, store)) = redis_and_store().await else { return };
     let ada = Principal::new("ada");
     redis.hang(true);
     expect_errors(&store, &ada, "chat").await;
@@ -477,8 +467,7 @@ async fn a_password_that_is_missing_or_wrong_is_named_when_the_store_connects() 
 
 #[tokio::test]
 async fn an_id_that_looks_like_a_key_is_none() {
-    let Some(redis) = RedisServer::start() else { return };
-    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let Some((_redis, store)) = redis_and_store().await else { return };
     let ada = Principal::new("ada");
     let ids = ["one}:live", "{other}", "s", "\r\n*1", "1 2 3"];
     for id in ids {

@@ -4,26 +4,23 @@ use std::error::Error;
 use std::time::Duration;
 
 use chat_test_support::store_requests::{
-    EPOCH, append_after, append_at, appended, begin, control, frame, key, load,
+    EPOCH, adas, append_after, append_at, appended, begin, control, frame, load,
 };
 use test_support::contention;
 use test_support::contention::InsertOne;
-use test_support::external_processes::redis_server::RedisServer;
+use ui_message_stream::approval::RecordId;
 use ui_message_stream::approval::store::LedgerStore;
-use ui_message_stream::approval::{Principal, RecordId};
 use ui_message_stream_chat::store::{AppendLog, LoadLog, LogStore};
-use ui_message_stream_redis::{RedisOptions, RedisStore, RedisStoreError};
+use ui_message_stream_redis::{RedisOptions, RedisStoreError};
 
-use crate::backend::{key_with, keys};
+use crate::backend::{key_with, keys, redis_and_store};
 
 #[tokio::test]
 async fn what_has_a_newer_format_is_an_error_that_names_the_format_and_stays() {
-    let Some(redis) = RedisServer::start() else { return };
-    let store = RedisStore::connect(&redis.url()).await.unwrap();
-    let ada = Principal::new("ada");
+    let Some((redis, store)) = redis_and_store().await else { return };
     let record = contention::record(RecordId::from_bytes([1; 16]));
     store.insert(&record).await.unwrap();
-    let chat = key(&ada, "chat");
+    let chat = adas("chat");
     begin(&store, &chat).await;
     redis.command(&format!("HSET {} format 9", key_with(&redis, ":head:")));
     let newer = "local json = redis.call('HGET', KEYS[1], 'record') \
@@ -52,7 +49,7 @@ async fn what_has_a_newer_format_is_an_error_that_names_the_format_and_stays() {
     LogStore::sweep(&store).await.unwrap();
     assert_eq!(keys(&redis), stored);
     // A chat of a newer server does not hinder others.
-    let other = key(&ada, "other");
+    let other = adas("other");
     begin(&store, &other).await;
     appended(&store, append_at(&other, 1, &[frame("a")])).await;
     assert_eq!(load(&store, &other).await.unwrap().head.length, 2);
@@ -60,9 +57,8 @@ async fn what_has_a_newer_format_is_an_error_that_names_the_format_and_stays() {
 
 #[tokio::test]
 async fn each_chat_carries_its_format() {
-    let Some(redis) = RedisServer::start() else { return };
-    let store = RedisStore::connect(&redis.url()).await.unwrap();
-    begin(&store, &key(&Principal::new("ada"), "chat")).await;
+    let Some((redis, store)) = redis_and_store().await else { return };
+    begin(&store, &adas("chat")).await;
     let format = redis.command(&format!("HGET {} format", key_with(&redis, ":head:")));
     assert!(format.ends_with('1'), "{format}");
 }

@@ -8,7 +8,7 @@ use chat_test_support::log_hints::{
     more_than_without_hints, woken_at,
 };
 use chat_test_support::store_requests::{
-    EPOCH, append_at, appended, begin, create, end, frame, key, read_from,
+    EPOCH, adas, append_at, appended, begin, create, end, frame, key, read_from,
 };
 use futures::poll;
 use test_support::external_processes::fault_proxy::FaultProxy;
@@ -19,7 +19,7 @@ use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::store::{AppendLog, LogKey, LogStore};
 use ui_message_stream_redis::RedisStore;
 
-use crate::backend::{Backend, key_with};
+use crate::backend::{Backend, key_with, redis_and_store};
 
 #[tokio::test]
 async fn a_reader_is_woken_by_what_another_server_changes() {
@@ -76,7 +76,7 @@ async fn one_connection_follows_all_logs_and_no_command_waits_in_redis() {
 async fn while_the_connection_that_follows_is_away_readers_look_themselves() {
     let Some(redis) = RedisServer::start() else { return };
     let (writer, reader) = two_stores(&redis).await;
-    let key = key(&Principal::new("ada"), "chat");
+    let key = adas("chat");
     begin(&writer, &key).await;
     // No channel can be subscribed.
     redis.command("ACL SETUSER default -subscribe");
@@ -94,7 +94,7 @@ async fn while_the_connection_that_follows_is_away_readers_look_themselves() {
 async fn a_reader_is_woken_again_after_all_its_connections_were_half_open() {
     for (backend, proxies) in Backend::all_behind_proxies() {
         let (writer, reader) = (backend.connect().await, backend.connect_through(&proxies).await);
-        let key = key(&Principal::new("ada"), "chat");
+        let key = adas("chat");
         begin(&writer, &key).await;
         let entries = [frame("a")];
         let is_followed = |node: &RedisServer| {
@@ -149,7 +149,7 @@ async fn many_readers_of_one_server_read_the_whole_log_of_another() {
 async fn a_reader_waits_for_a_log_of_which_redis_has_lost_entries() {
     let Some(redis) = RedisServer::start() else { return };
     let (writer, reader) = two_stores(&redis).await;
-    let key = key(&Principal::new("ada"), "chat");
+    let key = adas("chat");
     begin(&writer, &key).await;
     for position in 1..4 {
         woken_by_an_append(&writer, &reader, &key, position).await;
@@ -190,7 +190,7 @@ async fn a_user_of_redis_without_channels_changes_logs_and_reads_them() {
 async fn what_was_known_of_a_deleted_log_does_not_wake_the_readers_of_the_next_one() {
     for backend in Backend::all() {
         let (writer, reader) = (backend.connect().await, backend.connect().await);
-        let key = key(&Principal::new("ada"), "chat");
+        let key = adas("chat");
         create(&writer, &key).await;
         let entries = [frame("a")];
         // The first wait subscribes the channel.
@@ -211,11 +211,11 @@ async fn logs_without_a_reader_are_forgotten_also_if_no_channel_can_be_subscribe
     let Some(redis) = RedisServer::start() else { return };
     redis.command("ACL SETUSER default resetchannels");
     let reader = RedisStore::connect(&redis.url()).await.unwrap();
-    let keys = (0..30).map(|chat| key(&Principal::new("ada"), &chat.to_string()));
+    let keys = (0..30).map(|chat| adas(&chat.to_string()));
     for key in keys {
         assert!(poll!(reader.changed(&key, 0)).is_pending());
     }
-    let key = key(&Principal::new("ada"), "read");
+    let key = adas("read");
     // Each wait takes as long as the follower waits before it tries again.
     for _ in 0..8 {
         within_patience(reader.changed(&key, 0)).await;
@@ -235,9 +235,8 @@ async fn logs_without_a_reader_are_forgotten_also_if_no_channel_can_be_subscribe
 
 #[tokio::test]
 async fn a_dropped_store_leaves_no_task_also_if_redis_is_away() {
-    let Some(mut redis) = RedisServer::start() else { return };
-    let store = RedisStore::connect(&redis.url()).await.unwrap();
-    let key = key(&Principal::new("ada"), "chat");
+    let Some((mut redis, store)) = redis_and_store().await else { return };
+    let key = adas("chat");
     redis.kill();
     {
         let mut changed = store.changed(&key, 0);

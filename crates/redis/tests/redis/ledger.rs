@@ -7,7 +7,6 @@ use std::time::Duration;
 use test_support::contention::InsertOne;
 
 use test_support::contention;
-use test_support::external_processes::fault_proxy::FaultProxy;
 use test_support::external_processes::redis_server::RedisServer;
 use test_support::thread_subscriber::{CapturedLog, subscribe};
 use ui_message_stream::AgentEvent;
@@ -23,6 +22,8 @@ use ui_message_stream::approval::{
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::json::Json;
 use ui_message_stream_redis::{RedisOptions, RedisStore};
+
+use crate::backend::{redis_and_store, redis_behind_proxy};
 
 #[tokio::test]
 async fn of_simultaneous_uses_of_a_stateless_approval_one_is_the_first() {
@@ -49,8 +50,7 @@ async fn of_simultaneous_uses_of_a_stateless_approval_one_is_the_first() {
 
 #[tokio::test]
 async fn the_first_use_of_a_stateless_approval_can_be_read_and_reading_stores_nothing() {
-    let Some(redis) = RedisServer::start() else { return };
-    let guard = RedisStore::connect(&redis.url()).await.unwrap();
+    let Some((redis, guard)) = redis_and_store().await else { return };
     let now = guard.load(&[]).await.unwrap().now;
     let until = now.after(HOUR);
     assert_eq!(guard.first_use(id(1)).await.unwrap(), None);
@@ -72,8 +72,7 @@ async fn the_first_use_of_a_stateless_approval_can_be_read_and_reading_stores_no
 
 #[tokio::test]
 async fn reading_the_first_use_fails_if_redis_does_not_answer() {
-    let Some(mut redis) = RedisServer::start() else { return };
-    let guard = RedisStore::connect(&redis.url()).await.unwrap();
+    let Some((mut redis, guard)) = redis_and_store().await else { return };
     redis.kill();
     // `None` would mean that the call was not executed.
     assert!(guard.first_use(id(1)).await.is_err());
@@ -81,8 +80,7 @@ async fn reading_the_first_use_fails_if_redis_does_not_answer() {
 
 #[tokio::test]
 async fn after_a_restart_redis_has_all_confirmed_writes_and_the_ledger_reconnects() {
-    let Some(mut redis) = RedisServer::start() else { return };
-    let ledger = RedisStore::connect(&redis.url()).await.unwrap();
+    let Some((mut redis, ledger)) = redis_and_store().await else { return };
     let (claimed, pending) = (contention::record(id(1)), contention::record(id(2)));
     assert!(ledger.insert(&claimed).await.unwrap());
     assert!(ledger.insert(&pending).await.unwrap());
@@ -101,8 +99,7 @@ async fn after_a_restart_redis_has_all_confirmed_writes_and_the_ledger_reconnect
 
 #[tokio::test]
 async fn operations_fail_while_redis_hangs_and_succeed_afterwards() {
-    let Some(redis) = RedisServer::start() else { return };
-    let ledger = RedisStore::connect(&redis.url()).await.unwrap();
+    let Some((redis, ledger)) = redis_and_store().await else { return };
     assert!(ledger.insert(&contention::record(id(1))).await.unwrap());
     redis.hang(true);
     let claimed = claim(&ledger, id(1), 1).await;
@@ -121,9 +118,7 @@ async fn connecting_to_an_address_without_a_redis_is_an_error() {
 
 #[tokio::test]
 async fn a_write_whose_reply_is_lost_is_applied_once_and_reports_success() {
-    let Some(redis) = RedisServer::start() else { return };
-    let proxy = FaultProxy::before_redis(&redis);
-    let ledger = RedisStore::connect(&proxy.url).await.unwrap();
+    let Some((_redis, proxy, ledger)) = redis_behind_proxy().await else { return };
     let mut record = contention::record(id(1));
     // The scripts are loaded: the next reply is that of the write.
     assert!(ledger.insert(&contention::record(id(2))).await.unwrap());
@@ -142,9 +137,7 @@ async fn a_write_whose_reply_is_lost_is_applied_once_and_reports_success() {
 
 #[tokio::test]
 async fn a_claim_whose_replies_are_all_lost_is_granted_when_the_same_holder_repeats_it() {
-    let Some(redis) = RedisServer::start() else { return };
-    let proxy = FaultProxy::before_redis(&redis);
-    let ledger = RedisStore::connect(&proxy.url).await.unwrap();
+    let Some((_redis, proxy, ledger)) = redis_behind_proxy().await else { return };
     assert!(ledger.insert(&contention::record(id(1))).await.unwrap());
     let stored = ledger.load(&[id(1)]).await.unwrap().records.remove(0);
     assert!(ledger.compare_and_swap(&stored.record, stored.revision).await.unwrap());
@@ -163,8 +156,7 @@ async fn a_claim_whose_replies_are_all_lost_is_granted_when_the_same_holder_repe
 
 #[tokio::test]
 async fn a_full_redis_grants_no_claims_until_it_has_memory_again() {
-    let Some(redis) = RedisServer::start() else { return };
-    let ledger = RedisStore::connect(&redis.url()).await.unwrap();
+    let Some((redis, ledger)) = redis_and_store().await else { return };
     assert!(ledger.insert(&contention::record(id(1))).await.unwrap());
     redis.command("CONFIG SET maxmemory 1");
     assert!(ledger.insert(&contention::record(id(2))).await.is_err());
@@ -203,8 +195,7 @@ async fn records_and_lists_are_deleted_a_day_after_the_approval_expires() {
 
 #[tokio::test]
 async fn lists_drop_records_whose_retention_has_ended() {
-    let Some(redis) = RedisServer::start() else { return };
-    let ledger = RedisStore::connect(&redis.url()).await.unwrap();
+    let Some((redis, ledger)) = redis_and_store().await else { return };
     let mut expired = contention::record(id(1));
     expired.expires_at.0 -= 25 * 60 * 60 * 1000;
     let stored = contention::record(id(2));
@@ -244,8 +235,7 @@ async fn stores_with_different_prefixes_share_no_records() {
 
 #[tokio::test]
 async fn a_record_that_cannot_be_read_does_not_affect_other_records() {
-    let Some(redis) = RedisServer::start() else { return };
-    let ledger = RedisStore::connect(&redis.url()).await.unwrap();
+    let Some((redis, ledger)) = redis_and_store().await else { return };
     for number in [1, 2] {
         assert!(ledger.insert(&contention::record(id(number))).await.unwrap());
     }
@@ -259,8 +249,7 @@ async fn a_record_that_cannot_be_read_does_not_affect_other_records() {
 
 #[tokio::test]
 async fn an_insertion_among_4000_pending_records_runs_a_fixed_number_of_commands() {
-    let Some(redis) = RedisServer::start() else { return };
-    let ledger = RedisStore::connect(&redis.url()).await.unwrap();
+    let Some((redis, ledger)) = redis_and_store().await else { return };
     let limits = PendingLimits { chat: 5_000, requester: 5_000 };
     let record = |number: u32| {
         let mut bytes = [0; 16];
@@ -286,8 +275,7 @@ async fn an_insertion_among_4000_pending_records_runs_a_fixed_number_of_commands
 
 #[tokio::test]
 async fn a_record_of_a_newer_format_is_an_error_that_names_the_format_in_its_source() {
-    let Some(redis) = RedisServer::start() else { return };
-    let ledger = RedisStore::connect(&redis.url()).await.unwrap();
+    let Some((redis, ledger)) = redis_and_store().await else { return };
     for number in [1, 2] {
         assert!(ledger.insert(&contention::record(id(number))).await.unwrap());
     }
@@ -317,8 +305,7 @@ async fn a_record_of_a_newer_format_is_an_error_that_names_the_format_in_its_sou
 
 #[tokio::test]
 async fn the_time_does_not_go_back_unless_the_clock_was_more_than_a_minute_ahead() {
-    let Some(redis) = RedisServer::start() else { return };
-    let ledger = RedisStore::connect(&redis.url()).await.unwrap();
+    let Some((redis, ledger)) = redis_and_store().await else { return };
     let now = ledger.load(&[]).await.unwrap().now;
     // As if Redis had returned this time before its clock was set back.
     let earlier = now.after(Duration::from_secs(50));

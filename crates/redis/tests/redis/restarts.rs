@@ -20,14 +20,14 @@ use ui_message_stream::testing::Conversation;
 use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Json, UiMessageStream};
 use ui_message_stream_redis::{RedisOptions, RedisStore};
 
+use crate::backend::redis_and_store;
+
 #[tokio::test]
 async fn without_persistence_the_same_approval_after_a_restart_has_no_second_effect() {
     let Some(mut redis) = RedisServer::start_with(&[]) else { return };
-    let server = Server::start(&redis, RedisOptions::new(), false).await;
-    let asked = server.ask().await;
+    let (server, asked) = Server::asked(&redis, RedisOptions::new(), false).await;
     server.approve(&asked, Shown::Output).await;
-    redis.kill();
-    redis.start_again();
+    redis.restart();
     // The record is lost.
     let refused = UserText::Refused.text();
     server.approve(&asked, Shown::Error(refused)).await;
@@ -38,12 +38,10 @@ async fn without_persistence_the_same_approval_after_a_restart_has_no_second_eff
 #[tokio::test]
 async fn a_claim_that_a_snapshot_does_not_hold_has_no_second_effect() {
     let Some(mut redis) = RedisServer::start_with(&[]) else { return };
-    let server = Server::start(&redis, RedisOptions::new(), false).await;
-    let asked = server.ask().await;
+    let (server, asked) = Server::asked(&redis, RedisOptions::new(), false).await;
     assert_eq!(redis.command("SAVE"), "+OK");
     server.approve(&asked, Shown::Output).await;
-    redis.kill();
-    redis.start_again();
+    redis.restart();
     // Redis holds the request as if it had no answer.
     let unknown = UserText::OutcomeUnknown.text();
     server.approve(&asked, Shown::Error(unknown)).await;
@@ -55,10 +53,8 @@ async fn a_claim_that_a_snapshot_does_not_hold_has_no_second_effect() {
 #[tokio::test]
 async fn a_restart_voids_open_requests_and_the_next_request_is_as_any_other() {
     let Some(mut redis) = RedisServer::start() else { return };
-    let server = Server::start(&redis, RedisOptions::new(), false).await;
-    let asked = server.ask().await;
-    redis.kill();
-    redis.start_again();
+    let (server, asked) = Server::asked(&redis, RedisOptions::new(), false).await;
+    redis.restart();
     server.approve(&asked, Shown::Error(UserText::OutcomeUnknown.text())).await;
     assert_eq!(server.effects(), 0);
     let asked = server.ask().await;
@@ -69,11 +65,9 @@ async fn a_restart_voids_open_requests_and_the_next_request_is_as_any_other() {
 #[tokio::test]
 async fn an_outcome_that_redis_kept_is_shown_after_a_restart() {
     let Some(mut redis) = RedisServer::start() else { return };
-    let server = Server::start(&redis, RedisOptions::new(), false).await;
-    let asked = server.ask().await;
+    let (server, asked) = Server::asked(&redis, RedisOptions::new(), false).await;
     server.approve(&asked, Shown::Output).await;
-    redis.kill();
-    redis.start_again();
+    redis.restart();
     server.approve(&asked, Shown::Output).await;
     assert_eq!(server.effects(), 1);
 }
@@ -81,10 +75,8 @@ async fn an_outcome_that_redis_kept_is_shown_after_a_restart() {
 #[tokio::test]
 async fn a_request_can_be_denied_after_a_restart() {
     let Some(mut redis) = RedisServer::start() else { return };
-    let server = Server::start(&redis, RedisOptions::new(), false).await;
-    let asked = server.ask().await;
-    redis.kill();
-    redis.start_again();
+    let (server, asked) = Server::asked(&redis, RedisOptions::new(), false).await;
+    redis.restart();
     let mut chat = server.chat().with_messages(asked);
     chat.deny(TOOL, None).await;
     let shown = &chat.tool_call(TOOL).state;
@@ -95,10 +87,8 @@ async fn a_request_can_be_denied_after_a_restart() {
 #[tokio::test]
 async fn with_a_redis_that_is_declared_durable_open_requests_outlive_a_restart() {
     let Some(mut redis) = RedisServer::start() else { return };
-    let server = Server::start(&redis, RedisOptions::new().assume_durable(), false).await;
-    let asked = server.ask().await;
-    redis.kill();
-    redis.start_again();
+    let (server, asked) = Server::asked(&redis, RedisOptions::new().assume_durable(), false).await;
+    redis.restart();
     server.approve(&asked, Shown::Output).await;
     server.approve(&asked, Shown::Output).await;
     assert_eq!(server.effects(), 1);
@@ -107,10 +97,8 @@ async fn with_a_redis_that_is_declared_durable_open_requests_outlive_a_restart()
 #[tokio::test]
 async fn requests_of_idempotent_tools_outlive_a_restart() {
     let Some(mut redis) = RedisServer::start() else { return };
-    let server = Server::start(&redis, RedisOptions::new(), true).await;
-    let asked = server.ask().await;
-    redis.kill();
-    redis.start_again();
+    let (server, asked) = Server::asked(&redis, RedisOptions::new(), true).await;
+    redis.restart();
     server.approve(&asked, Shown::Output).await;
     assert_eq!(server.effects(), 1);
 }
@@ -118,8 +106,7 @@ async fn requests_of_idempotent_tools_outlive_a_restart() {
 #[tokio::test]
 async fn a_failover_voids_open_requests_also_if_the_process_of_redis_goes_on() {
     let Some(redis) = RedisServer::start() else { return };
-    let server = Server::start(&redis, RedisOptions::new(), false).await;
-    let asked = server.ask().await;
+    let (server, asked) = Server::asked(&redis, RedisOptions::new(), false).await;
     // It becomes a replica, of a Redis that it does not reach here, and then the primary again.
     redis.command("REPLICAOF 127.0.0.1 1");
     redis.command("REPLICAOF NO ONE");
@@ -131,26 +118,22 @@ async fn a_failover_voids_open_requests_also_if_the_process_of_redis_goes_on() {
 async fn a_redis_that_refuses_info_executes_nothing_that_is_not_idempotent() {
     let Some(redis) = RedisServer::start() else { return };
     redis.command("ACL SETUSER default -info");
-    let server = Server::start(&redis, RedisOptions::new(), false).await;
-    let asked = server.ask().await;
+    let (server, asked) = Server::asked(&redis, RedisOptions::new(), false).await;
     server.approve(&asked, Shown::Error(UserText::OutcomeUnknown.text())).await;
     assert_eq!(server.effects(), 0);
-    let server = Server::start(&redis, RedisOptions::new().assume_durable(), false).await;
-    let asked = server.ask().await;
+    let (server, asked) = Server::asked(&redis, RedisOptions::new().assume_durable(), false).await;
     server.approve(&asked, Shown::Output).await;
     assert_eq!(server.effects(), 1);
 }
 
 #[tokio::test]
 async fn an_approval_that_was_not_sent_to_its_provider_is_not_sent_after_a_restart() {
-    let Some(mut redis) = RedisServer::start() else { return };
-    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let Some((mut redis, store)) = redis_and_store().await else { return };
     let mut record = contention::record(RecordId::from_bytes([1; 16]));
     assert!(store.insert(&record).await.unwrap());
     record.state = ApprovalState::Granted { decision: decision(&record) };
     assert!(store.compare_and_swap(&record, 0).await.unwrap());
-    redis.kill();
-    redis.start_again();
+    redis.restart();
     // It may have been sent before, which a Redis that loses writes does not know.
     let mut sent = record.clone();
     sent.state = claimed(&record);
@@ -165,14 +148,12 @@ async fn an_approval_that_was_not_sent_to_its_provider_is_not_sent_after_a_resta
 
 #[tokio::test]
 async fn a_call_that_runs_while_redis_restarts_keeps_its_lease_and_its_outcome() {
-    let Some(mut redis) = RedisServer::start() else { return };
-    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let Some((mut redis, store)) = redis_and_store().await else { return };
     let mut record = contention::record(RecordId::from_bytes([1; 16]));
     assert!(store.insert(&record).await.unwrap());
     record.state = claimed(&record);
     assert!(store.compare_and_swap(&record, 0).await.unwrap());
-    redis.kill();
-    redis.start_again();
+    redis.restart();
     assert!(store.compare_and_swap(&record, 1).await.unwrap());
     let (decision, at) = (record.decision().unwrap().clone(), record.requested_at);
     let outcome = ToolOutcome::Output(Json::null());
@@ -206,9 +187,16 @@ enum Shown {
 }
 
 impl Server {
-    async fn start(redis: &RedisServer, options: RedisOptions, idempotent: bool) -> Self {
+    /// Starts a server that has asked for an approval. Returns the messages, too.
+    async fn asked(
+        redis: &RedisServer,
+        options: RedisOptions,
+        idempotent: bool,
+    ) -> (Self, Vec<UiMessage>) {
         let tool = Tool { effects: Arc::default(), idempotent };
-        Self::with_tool(options.connect(&redis.url()).await.unwrap(), tool)
+        let server = Self::with_tool(options.connect(&redis.url()).await.unwrap(), tool);
+        let asked = server.ask().await;
+        (server, asked)
     }
 
     /// Starts another server with the same tool.

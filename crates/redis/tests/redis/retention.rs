@@ -3,10 +3,10 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use chat_test_support::kept_runs;
+use chat_test_support::kept_runs::{self, begins, read_as_client, renew};
 use chat_test_support::store_requests::{
-    EPOCH, append_after, append_at, appended, begin, control, create, creation, end, frame, key,
-    load, put, read_all, read_from,
+    EPOCH, adas, append_after, append_at, appended, begin, control, create, creation, end, frame,
+    key, load, put, read_all, read_from,
 };
 use test_support::external_processes::redis_server::RedisServer;
 use ui_message_stream::approval::Principal;
@@ -17,13 +17,12 @@ use ui_message_stream_chat::store::{
 };
 use ui_message_stream_redis::RedisStore;
 
-use self::BeginResult::{Begun, TooMany};
 use crate::backend::{key_with, keys};
 
 #[tokio::test]
 async fn the_entries_of_an_ended_run_are_kept_for_ten_minutes_and_not_longer() {
     let Some((redis, store)) = start().await else { return };
-    let key = key(&Principal::new("ada"), "chat");
+    let key = adas("chat");
     begin(&store, &key).await;
     appended(&store, append_at(&key, 1, &[frame("a")])).await;
     end(&store, &key, 2).await;
@@ -44,7 +43,7 @@ async fn the_entries_of_an_ended_run_are_kept_for_ten_minutes_and_not_longer() {
 #[tokio::test]
 async fn the_entries_of_a_lost_run_are_kept_and_a_sweep_names_it_after_seven_days() {
     let Some((redis, store)) = start().await else { return };
-    let key = key(&Principal::new("ada"), "chat");
+    let key = adas("chat");
     begin(&store, &key).await;
     appended(&store, append_at(&key, 1, &[frame("a")])).await;
     assert!(put(&store, &key, 2, &["message"]).await);
@@ -82,39 +81,26 @@ async fn a_log_whose_snapshot_is_old_is_named_until_it_has_a_new_one() {
 #[tokio::test]
 async fn a_read_before_the_clock_was_set_back_by_an_hour_does_not_count() {
     let Some((redis, store)) = start().await else { return };
-    let ada = Principal::new("ada");
-    let (read, unread) = (key(&ada, "read"), key(&ada, "unread"));
     redis.set_time(START + 3_600_000);
-    for key in [&read, &unread] {
-        assert_eq!(begin_of_two(&store, key).await, Begun);
-    }
-    redis.set_time(START);
-    for key in [&read, &unread] {
-        renew(&store, key).await;
-    }
-    read_as_client(&store, &read).await;
-    // The one that was read is the only other one.
-    for (third, expected) in [("third", Begun), ("fourth", TooMany)] {
-        assert_eq!(begin_of_two(&store, &key(&ada, third)).await, expected);
-    }
-    for (key, has_to_end) in [(&read, false), (&unread, true)] {
-        assert_eq!(renew(&store, key).await.0, has_to_end);
-    }
+    let set_back = async |store| {
+        redis.set_time(START);
+        store
+    };
+    kept_runs::a_read_before_the_clock_was_set_back_does_not_count(store, set_back).await;
 }
 
 #[tokio::test]
 async fn a_run_that_no_reader_has_read_for_30_seconds_has_to_end_if_there_are_too_many() {
     let Some((redis, store)) = start().await else { return };
-    let ada = Principal::new("ada");
-    let [read, unread, third] = ["read", "unread", "third"].map(|chat| key(&ada, chat));
+    let [read, unread, third] = ["read", "unread", "third"].map(adas);
     for key in [&read, &unread] {
-        assert_eq!(begin_of_two(&store, key).await, Begun);
+        assert!(begins_of_two(&store, key).await);
     }
     redis.set_time(START + 29_999);
-    assert_eq!(begin_of_two(&store, &third).await, TooMany);
+    assert!(!begins_of_two(&store, &third).await);
     redis.set_time(START + 30_000);
     read_as_client(&store, &read).await;
-    assert_eq!(begin_of_two(&store, &third).await, Begun);
+    assert!(begins_of_two(&store, &third).await);
     for (key, has_to_end, seconds) in [(&read, false, 0), (&unread, true, 30), (&third, false, 0)] {
         let status = (has_to_end, Duration::from_secs(seconds));
         assert_eq!(renew(&store, key).await, status);
@@ -127,26 +113,25 @@ async fn a_run_that_no_reader_has_read_for_30_seconds_has_to_end_if_there_are_to
 #[tokio::test]
 async fn live_runs_count_also_behind_a_thousand_lost_ones() {
     let Some((redis, store)) = start().await else { return };
-    let ada = Principal::new("ada");
     for chat in 0..1200 {
         // Their lease has passed at once.
-        let key = key(&ada, &chat.to_string());
+        let key = adas(&chat.to_string());
         let append = AppendLog { lease: Some(Duration::ZERO), ..begin_append(&key) };
-        assert_eq!(result_of(&store, append).await, Begun);
+        assert!(begins(&store, append).await);
     }
     for chat in ["first", "second"] {
-        assert_eq!(begin_of_two(&store, &key(&ada, chat)).await, Begun);
+        assert!(begins_of_two(&store, &adas(chat)).await);
     }
-    let third = key(&ada, "third");
-    assert_eq!(begin_of_two(&store, &third).await, TooMany);
+    let third = adas("third");
+    assert!(!begins_of_two(&store, &third).await);
     redis.set_time(START + 30_000);
-    assert_eq!(begin_of_two(&store, &third).await, Begun);
+    assert!(begins_of_two(&store, &third).await);
 }
 
 #[tokio::test]
 async fn a_log_of_16_mebibytes_is_read_as_a_whole_and_in_pages() {
     let Some((_redis, store)) = start().await else { return };
-    let key = key(&Principal::new("ada"), "chat");
+    let key = adas("chat");
     begin(&store, &key).await;
     let part: Vec<_> = (0..4096).map(|number: u32| frame(&format!("{number:0>1024}"))).collect();
     for at in 0..4 {
@@ -173,7 +158,7 @@ async fn a_log_of_16_mebibytes_is_read_as_a_whole_and_in_pages() {
 #[tokio::test]
 async fn what_holds_a_chat_is_kept_for_its_time_and_no_longer() {
     let Some((redis, store)) = start().await else { return };
-    let key = key(&Principal::new("ada"), "one");
+    let key = adas("one");
     let entries = [control("a"), frame("b")];
     let minutes = |minutes: u64| Some(Duration::from_secs(60 * minutes));
     appended(&store, AppendLog { keep_for: minutes(2), ..creation(&key, &entries) }).await;
@@ -195,8 +180,7 @@ async fn what_holds_a_chat_is_kept_for_its_time_and_no_longer() {
 #[tokio::test]
 async fn everything_of_a_chat_whose_time_has_passed_is_removed_without_another_request() {
     let Some((redis, store)) = start().await else { return };
-    let ada = Principal::new("ada");
-    let (with_run, without) = (key(&ada, "with a run"), key(&ada, "without"));
+    let (with_run, without) = (adas("with a run"), adas("without"));
     let keep_for = Some(Duration::from_secs(60));
     appended(&store, AppendLog { keep_for, ..begin_append(&with_run) }).await;
     assert!(put(&store, &with_run, 1, &["message"]).await);
@@ -216,7 +200,7 @@ async fn everything_of_a_chat_whose_time_has_passed_is_removed_without_another_r
 #[tokio::test]
 async fn a_new_log_has_nothing_of_one_whose_head_was_lost_before_its_entries() {
     let Some((redis, store)) = start().await else { return };
-    let key = key(&Principal::new("ada"), "chat");
+    let key = adas("chat");
     let keep_for = Some(Duration::from_secs(60));
     let entries = [control("a"), frame("b")];
     appended(&store, AppendLog { keep_for, ..creation(&key, &entries) }).await;
@@ -259,7 +243,7 @@ async fn a_chat_expires_that_a_deletion_of_its_user_has_not_reached() {
 #[tokio::test]
 async fn a_chat_that_begins_during_its_sweep_is_swept_again() {
     let Some((redis, store)) = start().await else { return };
-    let key = key(&Principal::new("ada"), "chat");
+    let key = adas("chat");
     begin(&store, &key).await;
     // As if a sweep came after the chat was noted, and before the log was created.
     let log = key_with(&redis, ":head:");
@@ -336,13 +320,6 @@ async fn a_script_looks_at_a_limited_number_of_chats() {
     assert_eq!(all, (100..1200).rev().map(|id| format!("{id:04}")).collect::<Vec<_>>());
 }
 
-/// The result of an append that begins a run.
-#[derive(Debug, PartialEq)]
-enum BeginResult {
-    Begun,
-    TooMany,
-}
-
 /// Returns an append that creates a chat with a run. The user may have two live runs.
 fn begin_append(key: &LogKey) -> AppendLog<'_> {
     static RUN: LazyLock<RunId> = LazyLock::new(|| "run".into());
@@ -355,29 +332,9 @@ fn begin_append(key: &LogKey) -> AppendLog<'_> {
     }
 }
 
-async fn begin_of_two(store: &RedisStore, key: &LogKey) -> BeginResult {
-    result_of(store, begin_append(key)).await
-}
-
-async fn result_of(store: &RedisStore, append: AppendLog<'_>) -> BeginResult {
-    match store.append(append).await.unwrap() {
-        AppendResult::Appended { .. } => Begun,
-        AppendResult::TooManyRuns => TooMany,
-        result => panic!("{result:?}"),
-    }
-}
-
-/// Renews the lease of a run that has appended nothing. Returns whether it has to end, and how long no client
-/// has read it.
-async fn renew(store: &RedisStore, key: &LogKey) -> (bool, Duration) {
-    let lease = Some(Duration::from_secs(600));
-    let head = appended(store, AppendLog { lease, ..append_at(key, 1, &[]) }).await;
-    (head.has_to_end, head.unread)
-}
-
-async fn read_as_client(store: &RedisStore, key: &LogKey) {
-    let read = ReadLogEntries { key, epoch: EPOCH, position: 0, max_bytes: 1, is_reader: true };
-    store.read(read).await.unwrap().unwrap();
+/// Begins a run. Returns whether the user, who may have two, has a place.
+async fn begins_of_two(store: &RedisStore, key: &LogKey) -> bool {
+    begins(store, begin_append(key)).await
 }
 
 /// Starts a Redis whose clock stands.

@@ -8,13 +8,13 @@ use std::time::Duration;
 use test_support::contention::InsertOne;
 
 use chat_test_support::store_requests::{
-    EPOCH, append_after, append_at, appended, begin, control, create, creation, frame, key, load,
+    EPOCH, adas, append_after, append_at, appended, begin, control, create, creation, frame, load,
     read_all,
 };
 use test_support::contention;
 use ui_message_stream::approval::store::{LedgerStore, update};
 use ui_message_stream::approval::{
-    ApprovalRecord, ClaimResult, LeaseHolderId, Principal, RecordId, RecordedDecision, UnixMillis,
+    ApprovalRecord, ClaimResult, LeaseHolderId, RecordId, RecordedDecision, UnixMillis,
 };
 use ui_message_stream_chat::store::{AppendLog, LiveRunChange, LoadLog, LogStore, PutSnapshot};
 use ui_message_stream_sqlite::{SqliteError, SqliteOptions};
@@ -26,9 +26,8 @@ async fn without_a_busy_timeout_a_store_without_others_reads_and_writes() {
     let folder = Folder::new();
     let options = SqliteOptions::new().with_busy_timeout(Duration::ZERO);
     let store = folder.open_with(options).await;
-    let ada = Principal::new("ada");
     for number in 0..20 {
-        let key = key(&ada, &number.to_string());
+        let key = adas(&number.to_string());
         create(&store, &key).await;
         assert!(load(&store, &key).await.is_some());
     }
@@ -42,10 +41,9 @@ async fn while_another_process_locks_the_file_writes_fail_and_nothing_is_claimed
     let folder = Folder::new();
     let options = SqliteOptions::new().with_busy_timeout(Duration::from_millis(20));
     let store = folder.open_with(options).await;
-    let ada = Principal::new("ada");
     let record = contention::record(RecordId::from_bytes([1; 16]));
     assert!(store.insert(&record).await.unwrap());
-    let (old, new) = (key(&ada, "chat"), key(&ada, "new"));
+    let (old, new) = (adas("chat"), adas("new"));
     begin(&store, &old).await;
     appended(&store, append_at(&old, 1, &[frame("a")])).await;
     let before = load(&store, &old).await.unwrap();
@@ -110,10 +108,9 @@ async fn a_store_with_the_longest_busy_timeout_is_opened_and_written() {
 #[tokio::test]
 async fn operations_of_callers_that_went_away_take_place_as_a_whole_or_not_at_all() {
     let (folder, store) = Folder::with_store().await;
-    let ada = Principal::new("ada");
     // More than the queues hold.
     for number in 0..300 {
-        let key = key(&ada, &format!("chat {number}"));
+        let key = adas(&format!("chat {number}"));
         let entries = ["a", "b", "c", "d", "e"].map(control);
         let all = LoadLog { key: &key, has_frames: true, has_messages: true };
         drop_after_one_poll(store.append(creation(&key, &entries))).await;
@@ -124,7 +121,7 @@ async fn operations_of_callers_that_went_away_take_place_as_a_whole_or_not_at_al
     let incomplete = "logs WHERE (SELECT count(*) FROM log_entries WHERE log = key) <> 5 \
         OR length <> 5 OR control <> 5";
     assert_eq!(folder.count(incomplete), 0);
-    let last = key(&ada, "last");
+    let last = adas("last");
     create(&store, &last).await;
     assert_eq!(load(&store, &last).await.unwrap().entries.len(), 1);
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use chat_test_support::store_requests::{control, create, creation, key, load};
+use chat_test_support::store_requests::{adas, control, create, creation, key, load};
 use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::store::LogStore;
 use ui_message_stream_sqlite::{SqliteError, SqliteStore};
@@ -78,7 +78,7 @@ async fn a_file_that_was_removed_or_replaced_while_it_was_open_is_not_written() 
             assert!(matches!(&error, SqliteError::Removed { path } if *path == file), "{error}");
             assert!(error.to_string().contains("docs/operations.md"), "{error}");
             // What is written now would be lost.
-            let lost = key(&Principal::new("ada"), "lost");
+            let lost = adas("lost");
             let error = store.append(creation(&lost, &[control("lost")])).await.unwrap_err();
             let cause = std::error::Error::source(&error).unwrap().downcast_ref();
             assert!(matches!(cause, Some(SqliteError::Removed { .. })), "{cause:?}");

@@ -4,10 +4,10 @@
 use std::error::Error;
 use test_support::contention::InsertOne;
 
-use chat_test_support::store_requests::{begin, key};
+use chat_test_support::store_requests::{adas, begin};
 use test_support::contention;
+use ui_message_stream::approval::RecordId;
 use ui_message_stream::approval::store::LedgerStore;
-use ui_message_stream::approval::{Principal, RecordId};
 use ui_message_stream_chat::store::{LoadLog, LogStore};
 use ui_message_stream_sqlite::{SqliteError, SqliteStore};
 
@@ -64,7 +64,7 @@ async fn an_approval_of_a_newer_format_is_an_error_that_names_the_format() {
 #[tokio::test]
 async fn what_this_version_does_not_write_in_a_log_is_an_error() {
     let (folder, store) = Folder::with_store().await;
-    let key = key(&Principal::new("ada"), "chat");
+    let key = adas("chat");
     begin(&store, &key).await;
     let read = LoadLog { key: &key, has_frames: true, has_messages: true };
     for damage in ["UPDATE log_entries SET kind = 9", "UPDATE logs SET live_run = x'FF'"] {

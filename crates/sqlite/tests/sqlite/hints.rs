@@ -5,7 +5,7 @@ use std::task::{Context, Waker};
 use chat_test_support::log_hints::{
     changed, check_appends_and_takeovers, check_ends_and_deletions, check_lists, check_many_readers,
 };
-use chat_test_support::store_requests::{append_at, appended, begin, frame, key};
+use chat_test_support::store_requests::{adas, append_at, appended, begin, frame};
 use test_support::eventually;
 use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::store::LogStore;
@@ -39,8 +39,7 @@ async fn many_readers_of_one_store_read_the_whole_log() {
 async fn a_log_without_a_reader_is_forgotten_also_while_others_begin_to_wait_all_the_time() {
     let folder = Folder::new();
     let (writer, reader) = (folder.open().await, folder.open().await);
-    let ada = Principal::new("ada");
-    let log = key(&ada, "chat");
+    let log = adas("chat");
     begin(&writer, &log).await;
     appended(&writer, append_at(&log, 1, &[frame("a")])).await;
     changed(&reader, &log, 1).await;
@@ -53,7 +52,7 @@ async fn a_log_without_a_reader_is_forgotten_also_while_others_begin_to_wait_all
     assert!(is_known());
     let mut number = 0;
     eventually(async || {
-        changed(&reader, &key(&ada, &number.to_string()), 0).await;
+        changed(&reader, &adas(&number.to_string()), 0).await;
         number += 1;
         !is_known()
     })

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use chat_test_support::random_logs;
 use chat_test_support::store_requests::{
-    append_at, appended, begin, control, creation, frame, key, read_all, read_from,
+    adas, append_at, appended, begin, control, creation, frame, read_all, read_from,
 };
 use test_support::rng::Dice;
-use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::store::{AppendResult, LogKey, LogStore, StoredEntry};
 
 use crate::folder::{Folder, at};
@@ -23,7 +22,7 @@ async fn random_operations_have_the_same_results_as_in_memory() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_16_stores_on_one_file_that_append_at_once_exactly_one_wins() {
-    let (folder, key) = (Folder::new(), key(&Principal::new("ada"), "chat"));
+    let (folder, key) = (Folder::new(), adas("chat"));
     let mut stores = Vec::new();
     for _ in 0..16 {
         stores.push(Arc::new(folder.open().await));
@@ -64,7 +63,7 @@ async fn logs_hold_what_was_appended_by_any_store_on_the_file() {
     let mut stores = [folder.open().await, folder.open().await, folder.open().await];
     let mut logs: Vec<Log> = Vec::new();
     for number in 0..12 {
-        let key = key(&Principal::new("ada"), &number.to_string());
+        let key = adas(&number.to_string());
         begin(&stores[0], &key).await;
         logs.push(Log { key, entries: vec![control("begin")] });
     }

@@ -2,7 +2,7 @@
 //! same file.
 
 use chat_test_support::store_requests::{
-    append_at, appended, begin, create, frame, key, load, note, put,
+    adas, append_at, appended, begin, create, frame, key, load, note, put,
 };
 use test_support::contention;
 use test_support::contention::InsertOne;
@@ -77,8 +77,7 @@ async fn a_path_that_cannot_be_the_file_is_an_error_that_says_why() {
 #[tokio::test]
 async fn a_backup_that_is_opened_uses_wal() {
     let (folder, restored) = (Folder::new(), Folder::new());
-    let ada = Principal::new("ada");
-    let key = key(&ada, "chat");
+    let key = adas("chat");
     let store = folder.open().await;
     create(&store, &key).await;
     let backup = restored.file();

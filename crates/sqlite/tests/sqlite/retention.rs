@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chat_test_support::kept_runs::{self, begins_of_two, renew};
 use chat_test_support::store_requests::{
-    appended, begin, control, create, creation, end, key, load, put, read_from,
+    adas, appended, begin, control, create, creation, end, key, load, put, read_from,
 };
 use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::store::{AppendLog, LogStore, MAX_ENDED_BYTES, MAX_SWEPT};
@@ -41,15 +41,14 @@ async fn a_record_is_deleted_a_day_after_it_has_expired_and_not_before() {
 #[tokio::test]
 async fn the_rows_of_a_chat_are_deleted_when_its_time_has_passed() {
     let (folder, store) = Folder::with_store_at(0).await;
-    let ada = Principal::new("ada");
     let number = 50;
     for id in 0..number {
-        let (key, entries) = (key(&ada, &id.to_string()), [control("request")]);
+        let (key, entries) = (adas(&id.to_string()), [control("request")]);
         let keep_for = Some(Duration::from_secs(60));
         appended(&store, AppendLog { keep_for, ..creation(&key, &entries) }).await;
         assert!(put(&store, &key, 1, &["one", "two"]).await);
     }
-    let (removed, kept) = (key(&ada, "7"), key(&ada, "kept"));
+    let (removed, kept) = (adas("7"), adas("kept"));
     create(&store, &kept).await;
     assert!(put(&store, &kept, 1, &["one", "two", "three"]).await);
     sweep_at(&store, 59).await;
@@ -64,11 +63,10 @@ async fn the_rows_of_a_chat_are_deleted_when_its_time_has_passed() {
 #[tokio::test]
 async fn what_a_sweep_cannot_delete_does_not_keep_it_from_the_rest() {
     let (folder, store) = Folder::with_store_at(0).await;
-    let ada = Principal::new("ada");
     let (entries, keep_for) = ([control("request")], Some(Duration::from_secs(60)));
-    let expired = key(&ada, "expired");
+    let expired = adas("expired");
     appended(&store, AppendLog { keep_for, ..creation(&expired, &entries) }).await;
-    let ended = key(&ada, "ended");
+    let ended = adas("ended");
     begin(&store, &ended).await;
     end(&store, &ended, 1).await;
     assert!(put(&store, &ended, 2, &["message"]).await);
@@ -122,9 +120,8 @@ async fn a_log_whose_snapshot_is_old_is_named_until_it_has_a_new_one() {
 #[tokio::test]
 async fn lost_runs_that_cannot_be_ended_do_not_hide_the_others() {
     let (_folder, store) = Folder::with_store_at(0).await;
-    let ada = Principal::new("ada");
     for chat in 0..MAX_SWEPT + 20 {
-        begin(&store, &key(&ada, &chat.to_string())).await;
+        begin(&store, &adas(&chat.to_string())).await;
     }
     store.set_test_time(at(8 * 24 * 60 * 60));
     let mut named = BTreeSet::new();
@@ -140,8 +137,7 @@ async fn lost_runs_that_cannot_be_ended_do_not_hide_the_others() {
 #[tokio::test]
 async fn the_oldest_of_the_runs_that_have_ended_go_if_these_have_too_many_bytes() {
     let (folder, store) = Folder::with_store_at(0).await;
-    let ada = Principal::new("ada");
-    let keys = ["first", "second", "third"].map(|chat| key(&ada, chat));
+    let keys = ["first", "second", "third"].map(adas);
     for (second, key) in (1..).zip(&keys) {
         store.set_test_time(at(second));
         begin(&store, key).await;

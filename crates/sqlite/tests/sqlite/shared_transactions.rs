@@ -4,9 +4,8 @@
 use std::time::Duration;
 
 use chat_test_support::store_requests::{
-    append_at, appended, begin, control, frame, key, read_all,
+    adas, append_at, appended, begin, control, frame, read_all,
 };
-use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::store::{AppendResult, LogKey, LogStore};
 use ui_message_stream_sqlite::SqliteStore;
 
@@ -19,8 +18,7 @@ async fn append(store: SqliteStore, key: LogKey, position: u64) -> Option<Append
 #[tokio::test]
 async fn an_error_of_one_operation_is_no_error_of_those_that_wait_with_it() {
     let (folder, store) = Folder::with_store().await;
-    let ada = Principal::new("ada");
-    let keys: Vec<LogKey> = (0..16).map(|n| key(&ada, &format!("chat {n}"))).collect();
+    let keys: Vec<LogKey> = (0..16).map(|n| adas(&format!("chat {n}"))).collect();
     for key in &keys {
         begin(&store, key).await;
     }

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use chat_test_support::deleted_users::{
-    a_deleted_user_has_nothing_and_others_keep_theirs, a_deletion_is_in_steps_and_can_be_repeated,
-    a_run_of_a_deleted_user_requests_no_approval,
+    self, a_deleted_user_has_nothing_and_others_keep_theirs,
+    a_deletion_is_in_steps_and_can_be_repeated, a_run_of_a_deleted_user_requests_no_approval,
 };
-use chat_test_support::store_requests::{append_at, appended, begin, frame, key, put};
+use chat_test_support::store_requests::{append_at, appended, begin, frame, key};
 use ui_message_stream::approval::Principal;
-use ui_message_stream_chat::store::{AppendResult, LogStore};
 use ui_message_stream_sqlite::SqliteStore;
 
 use crate::folder::Folder;
@@ -24,17 +23,9 @@ async fn a_deleted_user_has_no_chats_and_approvals_and_others_keep_theirs() {
 #[tokio::test]
 async fn a_live_run_of_a_deleted_user_stores_nothing_more() {
     let (folder, store) = Folder::with_store().await;
-    let ada = Principal::new("ada");
-    let key = key(&ada, "chat");
-    begin(&store, &key).await;
-    appended(&store, append_at(&key, 1, &[frame("a")])).await;
-    store.delete_user(&ada).await.unwrap();
-    let late = store.append(append_at(&key, 2, &[frame("late")])).await.unwrap();
-    assert_eq!(late, AppendResult::Conflict);
-    assert!(!put(&store, &key, 1, &["late"]).await);
-    for table in ["logs", "log_entries", "log_snapshots", "log_messages"] {
-        assert_eq!(folder.count(table), 0, "{table}");
-    }
+    let count = async |table: &str| folder.count(table);
+    let delete = async |user: &Principal| delete(&store, user).await;
+    deleted_users::a_live_run_of_a_deleted_user_stores_nothing_more(&store, delete, count).await;
 }
 
 #[tokio::test]

@@ -97,6 +97,12 @@ impl RedisServer {
         assert!(answers(self.port, &mut self.process), "redis-server does not start again");
     }
 
+    /// Kills the server and starts it again.
+    pub fn restart(&mut self) {
+        self.kill();
+        self.start_again();
+    }
+
     /// Suspends the server without closing its connections, or resumes it.
     pub fn hang(&self, hangs: bool) {
         super::hang(&self.process, hangs);

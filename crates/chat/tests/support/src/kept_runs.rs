@@ -190,6 +190,11 @@ pub async fn begins_of_two(store: &impl LogStore, key: &LogKey) -> bool {
         limits: UserLimits { chats: 9, runs: 2, unread: Duration::from_secs(30) },
         ..creation(key, &entries)
     };
+    begins(store, begin).await
+}
+
+/// Begins a run. Returns whether the user has a place.
+pub async fn begins(store: &impl LogStore, begin: AppendLog<'_>) -> bool {
     match store.append(begin).await.unwrap() {
         AppendResult::Appended { .. } => true,
         AppendResult::TooManyRuns => false,
@@ -206,7 +211,7 @@ pub async fn renew(store: &impl LogStore, key: &LogKey) -> (bool, Duration) {
 }
 
 /// Reads the first entry of a log for a client.
-async fn read_as_client(store: &impl LogStore, key: &LogKey) {
+pub async fn read_as_client(store: &impl LogStore, key: &LogKey) {
     let read = ReadLogEntries { key, epoch: EPOCH, position: 0, max_bytes: 1, is_reader: true };
     assert!(store.read(read).await.unwrap().is_some());
 }
