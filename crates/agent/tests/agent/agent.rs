@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use chat_test_support::answers::answer;
+use chat_test_support::answers::{self, answer, stored};
+use chat_test_support::calling_model::requests_approval;
 use chat_test_support::model_double::{ModelDouble, calls, calls_all, results_in, says};
 use futures::stream;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use test_support::requests::{ada, request, respond_to_all, send, user_message};
+use test_support::requests::{ada, request, respond_to_all, say, user_message};
 use test_support::responses::chunks_of;
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream, Usage};
@@ -38,8 +39,7 @@ async fn post(chats: &ChatServer, body: &Value) -> Vec<Value> {
 }
 
 async fn first_turn(agent: Agent) -> Vec<Value> {
-    let body = json!({"id": "chat", "messages": [user_message("m1", "Go")]});
-    post(&agent.into_chat_server(), &body).await
+    chunks_of(&answer(&agent.into_chat_server(), say("chat", "m1", "Go")).await.unwrap())
 }
 
 /// The outcome of each call, by id: taken from the chunk that settled it.
@@ -259,24 +259,17 @@ fn waiting_agent() -> (Agent, Arc<AtomicUsize>, Arc<AtomicUsize>) {
     (agent, returned, dropped)
 }
 
-/// Posts a request and drops the response unread.
-async fn send_without_reading(chats: &ChatServer) {
-    let request = send("chat", &json!([user_message("m1", "Go")]));
-    drop(chats.stream_response(&ada(), request).await.unwrap());
-}
-
 /// The messages of the chat after this number of seconds.
 async fn messages_after(chats: &ChatServer, seconds: u64) -> Value {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
-    let chat = chats.chat(&ada(), &"chat".into()).await.unwrap();
-    serde_json::to_value(chat.messages).unwrap()
+    serde_json::to_value(stored(chats).await.messages).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_run_whose_response_is_not_read_completes_its_tools_and_stores_its_message() {
     let (agent, returned, _) = waiting_agent();
     let chats = agent.into_chat_server();
-    send_without_reading(&chats).await;
+    drop(answers::post(&chats, "m1", "Go").await);
     let messages = messages_after(&chats, 30).await;
     assert_eq!(returned.load(Ordering::SeqCst), 1);
     let parts = messages[1]["parts"].as_array().unwrap();
@@ -288,7 +281,7 @@ async fn a_run_whose_response_is_not_read_completes_its_tools_and_stores_its_mes
 async fn stopping_a_run_stops_its_tools() {
     let (agent, returned, dropped) = waiting_agent();
     let chats = agent.into_chat_server();
-    send_without_reading(&chats).await;
+    drop(answers::post(&chats, "m1", "Go").await);
     messages_after(&chats, 5).await;
     assert_eq!(dropped.load(Ordering::SeqCst), 0);
     chats.stop(&ada(), &"chat".into()).await.unwrap();
@@ -328,8 +321,7 @@ async fn client_outputs_for_calls_of_one_id_reach_the_latest_call() {
             "state": "output-available", "output": n,
         }));
     }
-    let chat = chats.chat(&ada(), &"chat".into()).await.unwrap();
-    let history = serde_json::to_value(&chat.messages).unwrap();
+    let history = serde_json::to_value(&stored(&chats).await.messages).unwrap();
     let outputs = history[1]["parts"].as_array().unwrap().iter();
     let outputs: Vec<&Value> = outputs.filter_map(|part| part.get("output")).collect();
     assert_eq!(outputs, [&json!(0), &json!(1)], "the third call is pending");
@@ -337,36 +329,27 @@ async fn client_outputs_for_calls_of_one_id_reach_the_latest_call() {
 
 #[tokio::test]
 async fn an_approval_predicate_reads_the_input_and_its_failure_requests_approval() {
-    let requests_approval = |tool: Tool<Number>| async {
-        let agent = Agent::new(calling(&[("tool", r#"{"n":5}"#)])).tool(tool);
-        let chunks = first_turn(agent).await;
-        chunks.iter().any(|chunk| chunk["type"] == "tool-approval-request")
-    };
     let tool = || Tool::new("tool", double);
-    assert!(!requests_approval(tool()).await);
-    assert!(requests_approval(tool().needs_approval()).await);
-    assert!(requests_approval(tool().needs_approval_when(|input, _| input.n > 4)).await);
-    assert!(!requests_approval(tool().needs_approval_when(|input, _| input.n > 5)).await);
-    assert!(requests_approval(tool().needs_approval_when(|_, _| panic!("in the predicate"))).await);
-    assert!(
-        requests_approval(tool().needs_approval_when_async(async |input, _| Ok(input.n > 4))).await
-    );
-    assert!(
-        !requests_approval(
-            tool().needs_approval_when_async(async |_, context| { Ok(context.principal != ada()) })
-        )
-        .await
-    );
-    assert!(
-        requests_approval(tool().needs_approval_when_async(async |_, _| Err("unreachable".into())))
-            .await
-    );
-    assert!(
-        requests_approval(
-            tool().needs_approval_when_async(async |_, _| panic!("in the predicate"))
-        )
-        .await
-    );
+    let of_input = |least| tool().needs_approval_when(move |input, _| input.n >= least);
+    let panics = tool().needs_approval_when(|_, _| panic!("in the predicate"));
+    let of_input_async = tool().needs_approval_when_async(async |input, _| Ok(input.n > 4));
+    let of_user = tool().needs_approval_when_async(async |_, it| Ok(it.principal != ada()));
+    let fails = tool().needs_approval_when_async(async |_, _| Err("unreachable".into()));
+    let panics_async = tool().needs_approval_when_async(async |_, _| panic!("in the predicate"));
+    for (name, tool, is_requested) in [
+        ("no predicate", tool(), false),
+        ("always", tool().needs_approval(), true),
+        ("of the input", of_input(5), true),
+        ("of another input", of_input(6), false),
+        ("panics", panics, true),
+        ("of the input, async", of_input_async, true),
+        ("of the user, async", of_user, false),
+        ("fails, async", fails, true),
+        ("panics, async", panics_async, true),
+    ] {
+        let agent = Agent::new(calling(&[("tool", r#"{"n":5}"#)])).tool(tool);
+        assert_eq!(requests_approval(&first_turn(agent).await), is_requested, "{name}");
+    }
 }
 
 #[tokio::test]
@@ -446,8 +429,7 @@ async fn token_usage_includes_the_steps_before_an_approval() {
     let agent = Agent::new(model).tool(Tool::new("double", double).needs_approval());
     let chats = agent.with_usage_metadata().into_chat_server();
     post(&chats, &json!({"id": "chat", "messages": [user_message("m1", "Go")]})).await;
-    let chat = chats.chat(&ada(), &"chat".into()).await.unwrap();
-    let mut message = serde_json::to_value(chat.messages.last()).unwrap();
+    let mut message = serde_json::to_value(stored(&chats).await.messages.last()).unwrap();
     respond_to_all(&mut message, true);
     let chunks = post(&chats, &json!({"id": "chat", "messages": [message]})).await;
     let metadata = &chunks.last().unwrap()["messageMetadata"];

@@ -10,7 +10,7 @@ use chat_test_support::calling_model::{Calls, asked, chunks, outcomes, requests_
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
-use test_support::requests::request;
+use test_support::requests::{ada, say};
 use ui_message_stream::BoxError;
 use ui_message_stream::UserText;
 use ui_message_stream::approval::{ApprovalDecision, Approvals, Principal};
@@ -97,16 +97,9 @@ async fn a_call_that_is_not_permitted_does_not_run_and_approval_is_not_requested
             let model = call();
             let page = asked(Agent::new(model.clone()).tool(tool), "Go").await;
             assert!(!requests_approval(&chunks(&page)), "{refusal:?}");
-            assert_eq!(
-                outcomes(&chunks(&page)),
-                [json!(UserText::NotPermitted.text())],
-                "{refusal:?}"
-            );
-            assert!(
-                model.read().contains(UserText::NotPermitted.text()),
-                "{refusal:?}: {}",
-                model.read()
-            );
+            let (text, read) = (UserText::NotPermitted.text(), model.read());
+            assert_eq!(outcomes(&chunks(&page)), [text], "{refusal:?}");
+            assert!(read.contains(text), "{refusal:?}: {read}");
             assert_eq!(page.last_text(), "Done.", "the turn continues");
             assert_eq!(runs.load(Ordering::SeqCst), 0, "{refusal:?}");
         }
@@ -169,15 +162,10 @@ async fn an_authorization_receives_the_requester_and_the_input_also_if_another_u
     let approvals = Approvals::new(agent.clone())
         .authorize_decision(|principal, _| *principal == Principal::new("boss"));
     let chats = ChatServer::new(agent, approvals);
-    let ada = Principal::new("ada");
-    let body = json!({"id": "chat", "messages": [
-        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]},
-    ]});
-    let request = request(&body);
-    let response = chats.complete_response(&ada, request).await.unwrap();
+    let ada = ada();
+    let response = chats.complete_response(&ada, say("chat", "m1", "Go")).await.unwrap();
     assert_eq!(*asked.lock().unwrap(), [(ada.clone(), 500), (ada.clone(), 500)]);
-    let approval_id = response.approvals[0].approval_id.clone();
-    let decision = ApprovalDecision::new(approval_id, true);
+    let decision = ApprovalDecision::new(response.approvals[0].approval_id.clone(), true);
     assert!(chats.decide(&boss, vec![decision]).await.unwrap()[0].accepted);
     assert_eq!(*asked.lock().unwrap(), [(); 4].map(|()| (ada.clone(), 500)));
 }

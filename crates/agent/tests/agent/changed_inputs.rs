@@ -10,7 +10,8 @@ use chat_test_support::calling_model::Calls;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use test_support::requests::{call_mut, respond, user_message};
+use test_support::eventually;
+use test_support::requests::{call_mut, part, part_mut, respond, user_message};
 use test_support::responses::chunks_of;
 use ui_message_stream::UiMessage;
 use ui_message_stream::approval::Approvals;
@@ -121,14 +122,8 @@ impl Host {
 
     /// Waits until the stored message has its answer.
     async fn answered(&self) -> Value {
-        for _ in 0..1000 {
-            let message = serde_json::to_value(self.stored().await).unwrap();
-            if message["parts"].as_array().unwrap().iter().any(|part| part["text"] == "Done.") {
-                return message;
-            }
-            tokio::task::yield_now().await;
-        }
-        panic!("{:?}", self.stored().await);
+        eventually(async || self.stored().await.text() == "Done.").await;
+        serde_json::to_value(self.stored().await).unwrap()
     }
 }
 
@@ -137,20 +132,18 @@ async fn the_changed_input_runs_and_every_page_shows_it() {
     for route in ROUTES {
         let host = Host::new().await;
         let asked = serde_json::to_value(&host.page).unwrap();
-        let data =
-            asked["parts"].as_array().unwrap().iter().find(|it| it["type"] == "data-approval");
-        assert_eq!(data.unwrap()["data"]["editable"], json!(["amount"]), "{route:?}");
+        let data = &part(&asked, "data-approval")["data"];
+        assert_eq!(data["editable"], json!(["amount"]), "{route:?}");
 
         let changed = json!({"to": "bakery", "amount": 100});
         let (status, text) = host.approve(route, Some(&changed)).await;
         assert_eq!(status, StatusCode::OK, "{route:?}: {text}");
         let stored = host.answered().await;
         assert_eq!(host.sent(), [100], "{route:?}");
-        let parts = stored["parts"].as_array().unwrap();
-        let part = |kind: &str| parts.iter().find(|part| part["type"] == kind).unwrap();
-        assert_eq!(part("tool-transfer")["input"], changed, "{route:?}");
-        assert_eq!(part("tool-transfer")["approval"]["approved"], true, "{route:?}");
-        let data = &part("data-approval")["data"];
+        let call = part(&stored, "tool-transfer");
+        assert_eq!(call["input"], changed, "{route:?}");
+        assert_eq!(call["approval"]["approved"], true, "{route:?}");
+        let data = &part(&stored, "data-approval")["data"];
         assert_eq!(data["changedInput"], changed, "{route:?}");
         assert_eq!(data["originalInput"], json!({"to": "bakery", "amount": 900}), "{route:?}");
 
@@ -215,14 +208,9 @@ async fn an_input_that_is_not_accepted_is_named_and_nothing_is_stored() {
 async fn a_page_that_shows_another_original_input_does_not_weaken_the_check() {
     let mut host = Host::new().await;
     let mut shown = serde_json::to_value(&host.page).unwrap();
-    for part in shown["parts"].as_array_mut().unwrap() {
-        let forged = json!({"to": "bakery", "amount": 5_000});
-        match part["type"].as_str() {
-            Some("tool-transfer") => part["input"] = forged,
-            Some("data-approval") => part["data"]["originalInput"] = forged,
-            _ => {}
-        }
-    }
+    let forged = json!({"to": "bakery", "amount": 5_000});
+    part_mut(&mut shown, "tool-transfer")["input"] = forged.clone();
+    part_mut(&mut shown, "data-approval")["data"]["originalInput"] = forged;
     host.page = UiMessage::parse(&shown.to_string()).unwrap();
     let raised = json!({"to": "bakery", "amount": 1_000});
     let (status, text) = host.approve(Route::Chat, Some(&raised)).await;

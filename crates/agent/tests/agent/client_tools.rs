@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use chat_test_support::answers::answer;
+use chat_test_support::answers::{answer, stored};
 use chat_test_support::model_double::{ModelDouble, calls, results_in, says};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -81,11 +81,8 @@ async fn a_tool_declared_by_the_request_is_executed_by_the_client() {
     assert_eq!(requests[1].input_schema.as_str(), schema.to_string());
 
     // The request with the output does not have to declare the tool again.
-    let message = json!({"id": chunks[0]["messageId"], "role": "assistant", "parts": [{
-        "type": "tool-show_map", "toolCallId": "call_1", "state": "output-available",
-        "input": {"city": "Lisbon"}, "output": "shown",
-    }]});
-    let chunks = post(&chats, &json!({"id": "chat", "messages": [message]})).await.unwrap();
+    let answer = message_with_call(&chunks, "output-available", json!({"output": "shown"}));
+    let chunks = post(&chats, &answer).await.unwrap();
     assert!(chunks.iter().any(|chunk| chunk["delta"] == "Thanks"), "{chunks:?}");
 }
 
@@ -110,8 +107,16 @@ fn message_with_call(chunks: &[Value], state: &str, fields: Value) -> Value {
     json!({"id": "chat", "messages": [message]})
 }
 
-fn kinds(chunks: &[Value]) -> Vec<&str> {
-    chunks.iter().map(|chunk| chunk["type"].as_str().unwrap()).collect()
+/// What a response to the approval request of these chunks holds.
+fn approval(asked: &[Value], approved: bool) -> Value {
+    let request = asked.iter().find(|chunk| chunk["type"] == "tool-approval-request");
+    json!({"id": request.unwrap()["approvalId"], "approved": approved})
+}
+
+/// Responds to the approval request of these chunks.
+fn respond(asked: &[Value], approved: bool) -> Value {
+    let approval = json!({"approval": approval(asked, approved)});
+    message_with_call(asked, "approval-responded", approval)
 }
 
 #[tokio::test]
@@ -128,43 +133,36 @@ async fn a_client_executes_an_approved_call_once_and_gets_it_again_if_it_repeats
         let question = body_with_client_tools(tools);
         let asked = post(&chats, &question).await.unwrap();
         assert!(!has(&asked, "tool-input-available"), "the client would execute it: {asked:?}");
-        let request = asked.iter().find(|chunk| chunk["type"] == "tool-approval-request").unwrap();
         assert_eq!(asked.last().unwrap()["finishReason"], "tool-calls");
 
         let repeated = post(&chats, &question).await.unwrap();
         assert!(has(&repeated, "tool-approval-request"), "{repeated:?}");
         assert!(!has(&repeated, "tool-input-available"), "{repeated:?}");
 
-        let approval = json!({"id": request["approvalId"], "approved": true});
-        let approved = json!({"approval": approval});
-        let output = json!({"output": "shown", "approval": approval});
+        let output = json!({"output": "shown", "approval": approval(&asked, true)});
         let executed = message_with_call(&asked, "output-available", output);
         // The client claims an output before the call is approved.
         let refused = post(&chats, &executed).await.unwrap();
         assert!(!refused.iter().any(|chunk| chunk["delta"] == "Thanks"), "{refused:?}");
 
-        let answer = message_with_call(&asked, "approval-responded", approved);
+        let answer = respond(&asked, true);
         for _ in 0..2 {
             let handed = post(&chats, &answer).await.unwrap();
             let at = handed.iter().position(|chunk| chunk["type"] == "tool-input-available");
             let available = &handed[at.unwrap_or_else(|| panic!("{handed:?}"))];
             assert_eq!(available["input"], json!({"city": "Lisbon"}));
-            assert!(!kinds(&handed).contains(&"start-step"), "{handed:?}");
+            assert!(!has(&handed, "start-step"), "{handed:?}");
             assert_eq!(handed.last().unwrap()["finishReason"], "tool-calls", "{handed:?}");
-            let chat = chats.chat(&ada(), &"chat".into()).await.unwrap();
-            assert_eq!(chat.client_executed.len(), 1);
+            assert_eq!(stored(&chats).await.client_executed.len(), 1);
         }
         // Another page, which still asks, denies it.
-        let late = json!({"approval": {"id": request["approvalId"], "approved": false}});
-        let late = message_with_call(&asked, "approval-responded", late);
-        let overruled = post(&chats, &late).await.unwrap();
+        let overruled = post(&chats, &respond(&asked, false)).await.unwrap();
         assert!(!has(&overruled, "tool-output-denied"), "{overruled:?}");
         assert!(!has(&overruled, "tool-input-available"), "{overruled:?}");
 
         let answered = post(&chats, &executed).await.unwrap();
         assert!(answered.iter().any(|chunk| chunk["delta"] == "Thanks"), "{field}: {answered:?}");
-        let chat = chats.chat(&ada(), &"chat".into()).await.unwrap();
-        assert!(chat.client_executed.is_empty());
+        assert!(stored(&chats).await.client_executed.is_empty());
         let again = post(&chats, &answer).await.unwrap();
         assert!(has(&again, "tool-output-available"), "{again:?}");
         // A client that reads the whole response again must not execute the call again.
@@ -179,10 +177,7 @@ async fn a_call_of_the_client_that_is_denied_is_not_handed_to_it() {
     let chats = Agent::new(model("show_map")).tool(client_tool().needs_approval());
     let chats = chats.into_chat_server();
     let asked = post(&chats, &body_with_client_tools(json!([]))).await.unwrap();
-    let request = asked.iter().find(|chunk| chunk["type"] == "tool-approval-request").unwrap();
-    let approval = json!({"id": request["approvalId"], "approved": false});
-    let answer = message_with_call(&asked, "approval-responded", json!({"approval": approval}));
-    let denied = post(&chats, &answer).await.unwrap();
+    let denied = post(&chats, &respond(&asked, false)).await.unwrap();
     assert!(has(&denied, "tool-output-denied") && !has(&denied, "tool-input-available"));
     assert!(denied.iter().any(|chunk| chunk["delta"] == "Thanks"), "{denied:?}");
     let repeated = post(&chats, &body_with_client_tools(json!([]))).await.unwrap();
@@ -197,17 +192,15 @@ async fn a_newer_message_says_what_is_known_of_a_call_that_waits_for_its_client(
         let chats = chats.into_chat_server();
         let question = body_with_client_tools(json!([]));
         let asked = post(&chats, &question).await.unwrap();
-        let request = asked.iter().find(|chunk| chunk["type"] == "tool-approval-request").unwrap();
+        assert!(has(&asked, "tool-approval-request"), "{asked:?}");
         if is_approved {
-            let approval = json!({"approval": {"id": request["approvalId"], "approved": true}});
-            let answer = message_with_call(&asked, "approval-responded", approval);
-            assert!(has(&post(&chats, &answer).await.unwrap(), "tool-input-available"));
+            let handed = post(&chats, &respond(&asked, true)).await.unwrap();
+            assert!(has(&handed, "tool-input-available"), "{handed:?}");
         }
         let newer = user_message("m2", "?");
         post(&chats, &json!({"id": "chat", "messages": [newer]})).await.unwrap();
         let read = format!("{:?}", requests_read.lock().unwrap().last().unwrap().messages);
-        let chat = chats.chat(&ada(), &"chat".into()).await.unwrap();
-        let stored = serde_json::to_value(&chat.messages[1]).unwrap();
+        let stored = serde_json::to_value(&stored(&chats).await.messages[1]).unwrap();
         let error = stored["parts"][1]["errorText"].as_str().unwrap_or_default();
         assert!(error.contains(text), "{is_approved}: {stored}\n{read}");
         let repeated = post(&chats, &question).await.unwrap();

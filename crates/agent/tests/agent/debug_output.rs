@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use chat_test_support::model_double::{ModelDouble, calls_each, says};
 use futures::{StreamExt, stream};
 use serde_json::json;
-use test_support::requests::request;
+use test_support::requests::{request, say, user_message};
 use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore, RecordList};
 use ui_message_stream::approval::{
     ApprovalDecision, Approvals, ApprovedCall, KeyRing, NewApprovalRequest, Principal, Progress,
@@ -19,7 +19,7 @@ use ui_message_stream::reducer::{PartialJson, Reducer};
 use ui_message_stream::request::Limits;
 use ui_message_stream::response::{ResponseOutcome, Smooth};
 use ui_message_stream::sse::Decoder;
-use ui_message_stream::{BoxFuture, Chunk, Json, Translator};
+use ui_message_stream::{BoxFuture, Chunk, Json, Translator, UiMessageStream};
 use ui_message_stream_agent::tool_loop::ToolLoop;
 use ui_message_stream_agent::{Agent, Tool, ToolContext, ToolError};
 use ui_message_stream_chat::store::{InMemoryLogStore, LoadLog, LogKey, LogStore};
@@ -145,9 +145,7 @@ async fn nothing_that_holds_a_conversation_or_a_key_prints_it() {
     let ada = Principal::new("ada");
     let first = request(&json!({
         "id": "chat", "password": "a secret field",
-        "messages": [
-            {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "a secret question"}]},
-        ],
+        "messages": [user_message("m1", "a secret question")],
     }));
     printed.print("request", &first);
     let response = chats.complete_response(&ada, first).await.unwrap();
@@ -303,9 +301,8 @@ async fn a_response_does_not_print_its_events() {
     drop(first);
     let summaries = printed.clone();
     let events = stream::iter([AgentEvent::text("a secret answer")]);
-    let mut response = ui_message_stream::UiMessageStream::reply(&request(&json!({
-        "id": "chat", "messages": [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]}],
-    })), events).on_finish(move |summary| {
+    let response = UiMessageStream::reply(&say("chat", "m1", "Go"), events);
+    let mut response = response.on_finish(move |summary| {
         assert_eq!(summary.outcome, ResponseOutcome::Finished);
         summaries.print("summary", &summary);
     });

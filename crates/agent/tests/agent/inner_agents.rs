@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use chat_test_support::answers::{decide, stored};
 use chat_test_support::calling_model::page_of;
 use chat_test_support::model_double::{says, tool_call};
 use futures::{StreamExt, stream};
@@ -11,10 +12,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use test_support::eventually;
-use test_support::requests::request;
+use test_support::requests::{ada, request, user_message};
 use tokio::sync::Semaphore;
 use ui_message_stream::approval::store::InMemoryLedger;
-use ui_message_stream::approval::{ApprovalDecision, Approvals, KeyRing, OnNewMessage, Principal};
+use ui_message_stream::approval::{ApprovalDecision, Approvals, KeyRing, OnNewMessage};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::id::{ApprovalId, ChatId, ToolCallId};
 use ui_message_stream::message::{AnswerEnd, Part, Role, ToolPart, UiMessage};
@@ -142,6 +143,24 @@ impl Janitors {
     fn agent(&self) -> Agent {
         self.agent_with(self.world.tool("delete").with_title("Delete a file").needs_approval())
     }
+
+    /// A server with the agent, and its page after the agent has asked.
+    async fn asked(&self) -> (ChatServer, Conversation<'static>) {
+        asked(&Stores::default().server(self.agent())).await
+    }
+}
+
+/// The page after the agent of this server has asked.
+async fn asked(chats: &ChatServer) -> (ChatServer, Conversation<'static>) {
+    let mut page = page(chats);
+    page.send("Tidy up").await;
+    (chats.clone(), page)
+}
+
+/// The ids of the approvals that the last message asks for.
+fn questions(page: &Conversation<'_>) -> Vec<ApprovalId> {
+    let calls = page.messages().last().unwrap().tool_parts();
+    calls.filter_map(|part| part.approval_id().cloned()).collect()
 }
 
 fn tool_part<'m>(message: &'m UiMessage, id: &str) -> &'m ToolPart {
@@ -156,9 +175,7 @@ const SECOND: &str = "janitor_00__delete_11";
 #[tokio::test]
 async fn an_agent_inside_a_call_asks_in_a_step_of_its_own_and_goes_on_with_both_answers() {
     let janitors = Janitors::new();
-    let chats = Stores::default().server(janitors.agent());
-    let mut page = page(&chats);
-    page.send("Tidy up").await;
+    let (_, mut page) = janitors.asked().await;
     let message = page.messages().last().unwrap().clone();
     assert_eq!(janitors.world.effects(), ["look folder"]);
     let steps = serde_json::to_value(&message.parts).unwrap();
@@ -201,8 +218,7 @@ async fn an_agent_inside_a_call_asks_in_a_step_of_its_own_and_goes_on_with_both_
 #[tokio::test]
 async fn another_server_resumes_the_agent_where_it_stopped() {
     let (stores, janitors) = (Stores::default(), Janitors::new());
-    let mut asked = page(&stores.server(janitors.agent()));
-    asked.send("Tidy up").await;
+    let (_, asked) = asked(&stores.server(janitors.agent())).await;
     // The same program in another process: it shares the stores, and nothing else.
     let mut answered = page(&stores.server(janitors.agent())).with_messages(asked.messages());
     answered.approve(FIRST).await;
@@ -282,17 +298,13 @@ async fn a_newer_message_closes_the_questions_and_ends_the_call_of_the_agent() {
     let janitors = Janitors::new();
     // Its tool would stay open outside of an agent.
     let delete = janitors.world.tool("delete").needs_approval().on_new_message(OnNewMessage::Run);
-    let chats = Stores::default().server(janitors.agent_with(delete));
-    let mut page = page(&chats);
-    page.send("Tidy up").await;
-    let asked = page.messages().to_vec();
+    let (chats, mut page) = asked(&Stores::default().server(janitors.agent_with(delete))).await;
+    let mut late = self::page(&chats).with_messages(page.messages());
     page.send("No, stop").await;
-    let mut late = self::page(&chats).with_messages(asked);
     late.approve(FIRST).await;
     late.approve(SECOND).await;
     assert_eq!(janitors.world.effects(), ["look folder"]);
-    let stored = chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
-    let message = &stored.messages[1];
+    let message = &stored(&chats).await.messages[1];
     assert!(message.tool_parts().all(ToolPart::is_settled), "{message:?}");
     let read = janitors.outer.read.lock().unwrap().last().unwrap().clone();
     assert!(read.contains("was closed without an answer"), "{read}");
@@ -301,17 +313,15 @@ async fn a_newer_message_closes_the_questions_and_ends_the_call_of_the_agent() {
 
 #[tokio::test]
 async fn the_call_of_an_agent_ends_when_its_last_question_is_closed_without_an_answer() {
-    let (janitors, ada, id) = (Janitors::new(), Principal::new("ada"), ChatId::from("chat"));
-    let chats = Stores::default().server(janitors.agent());
-    let mut page = page(&chats);
-    page.send("Tidy up").await;
+    let (janitors, ada, id) = (Janitors::new(), ada(), ChatId::from("chat"));
+    let (chats, mut page) = janitors.asked().await;
     let questions = chats.approvals().for_chat(&ada, &id).pending().await.unwrap();
     let [first, second] = &*questions else { panic!("{questions:?}") };
     chats.approvals().revoke(first.record.id).await.unwrap();
-    let chat = chats.chat(&ada, &id).await.unwrap();
+    let chat = stored(&chats).await;
     assert!(!tool_part(&chat.messages[1], OUTER).is_settled(), "{chat:?}");
     chats.approvals().revoke(second.record.id).await.unwrap();
-    let chat = chats.chat(&ada, &id).await.unwrap();
+    let chat = stored(&chats).await;
     assert!(tool_part(&chat.messages[1], OUTER).is_settled(), "{chat:?}");
     // The turn that stores it calls no model.
     let list = ListChats { limit: 9, after: None, search: None };
@@ -328,9 +338,7 @@ async fn the_call_of_an_agent_ends_when_its_last_question_is_closed_without_an_a
 async fn a_model_cannot_call_a_tool_of_an_agent_that_is_a_tool() {
     let mut janitors = Janitors::new();
     janitors.outer = Steps::of([vec![("janitor__delete", path("a"))]]);
-    let chats = Stores::default().server(janitors.agent());
-    let mut page = page(&chats);
-    page.send("Tidy up").await;
+    let (_, page) = janitors.asked().await;
     assert!(page.last_text().contains("there is no tool named"), "{}", page.last_text());
     assert_eq!(janitors.world.effects(), [""; 0]);
 }
@@ -338,9 +346,7 @@ async fn a_model_cannot_call_a_tool_of_an_agent_that_is_a_tool() {
 #[tokio::test]
 async fn a_page_cannot_answer_for_the_agent() {
     let janitors = Janitors::new();
-    let chats = Stores::default().server(janitors.agent());
-    let mut page = page(&chats);
-    page.send("Tidy up").await;
+    let (chats, page) = janitors.asked().await;
     let mut forged = page.messages().to_vec();
     let message = forged.last_mut().unwrap();
     for part in message.tool_parts_mut().filter(|part| part.tool_call_id.as_str() == OUTER) {
@@ -348,8 +354,7 @@ async fn a_page_cannot_answer_for_the_agent() {
     }
     let mut page = self::page(&chats).with_messages(forged);
     page.submit().await;
-    let stored = chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
-    assert!(!tool_part(&stored.messages[1], OUTER).is_settled());
+    assert!(!tool_part(&stored(&chats).await.messages[1], OUTER).is_settled());
     assert_eq!(janitors.outer.read.lock().unwrap().len(), 1);
 }
 
@@ -359,9 +364,8 @@ async fn a_call_of_an_agent_that_the_user_has_approved_itself_cannot_ask() {
     let delete = janitors.world.tool("delete").needs_approval();
     let inner = Agent::new(janitors.inner.clone()).tool(janitors.world.tool("look")).tool(delete);
     let janitor = inner.as_tool("janitor", "Tidies up.").needs_approval();
-    let chats = Stores::default().server(Agent::new(janitors.outer.clone()).tool(janitor));
-    let mut page = page(&chats);
-    page.send("Tidy up").await;
+    let agent = Agent::new(janitors.outer.clone()).tool(janitor);
+    let (_, mut page) = asked(&Stores::default().server(agent)).await;
     page.approve(OUTER).await;
     assert_eq!(janitors.world.effects(), ["look folder"]);
     assert!(page.last_text().contains("the user cannot be asked"), "{}", page.last_text());
@@ -424,8 +428,7 @@ async fn a_call_that_may_ask_does_not_run_beside_calls_that_wait() {
     let delete = janitors.world.tool("delete").needs_approval();
     let (agent, model) = agent_of(&janitors, calls, delete);
     let agent = agent.tool(janitors.world.tool("burn").needs_approval());
-    let mut page = page(&Stores::default().server(agent));
-    page.send("Tidy up").await;
+    let (_, mut page) = asked(&Stores::default().server(agent)).await;
     assert_eq!(janitors.world.effects(), [""; 0]);
     page.approve("burn_00").await;
     assert_eq!(janitors.world.effects(), ["burn c"]);
@@ -441,8 +444,7 @@ async fn a_predicate_of_an_inner_tool_does_not_take_the_task_for_the_whole_chat(
         calls.any(|call| &*call.tool_name == "fetch")
     });
     let (agent, _) = agent_of(&janitors, vec![("janitor", task("Tidy up"))], delete);
-    let mut page = page(&Stores::default().server(agent));
-    page.send("Tidy up").await;
+    let (_, mut page) = asked(&Stores::default().server(agent)).await;
     assert_eq!(janitors.world.effects(), ["look folder"]);
     page.approve(FIRST).await;
     page.approve(SECOND).await;
@@ -452,12 +454,10 @@ async fn a_predicate_of_an_inner_tool_does_not_take_the_task_for_the_whole_chat(
 #[tokio::test]
 async fn a_client_tool_cannot_have_the_name_of_an_inner_tool() {
     let agent = Janitors::new().agent().with_client_tools();
-    let body = json!({
-        "id": "chat",
-        "messages": [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]}],
+    let request = request(&json!({
+        "id": "chat", "messages": [user_message("m1", "Go")],
         "clientTools": [{"name": "janitor__delete"}],
-    });
-    let request = request(&body);
+    }));
     let error = agent.validate_request(&request).unwrap_err();
     assert!(error.to_string().contains("is a tool of the server"), "{error}");
 }
@@ -465,7 +465,7 @@ async fn a_client_tool_cannot_have_the_name_of_an_inner_tool() {
 /// The turn of a host that has no chat server, and that takes the messages as they come.
 fn turn_of(agent: &Agent, stores: &Stores, messages: &[UiMessage]) -> Turn {
     let approvals = stores.approvals(agent);
-    let mut chat = Chat::new("chat", Principal::new("ada"));
+    let mut chat = Chat::new("chat", ada());
     messages.iter().for_each(|message| chat.messages.push(message.clone()));
     Turn::new(chat, messages.last().unwrap().id.clone(), &approvals)
 }
@@ -479,9 +479,7 @@ async fn run(agent: &Agent, turn: Turn) {
 async fn without_a_chat_server_a_page_can_neither_forge_what_goes_on_nor_repeat_it() {
     let (janitors, stores) = (Janitors::new(), Stores::default());
     let agent = janitors.agent().tool(janitors.world.tool("wipe").needs_approval());
-    let chats = stores.server(agent.clone());
-    let mut page = page(&chats);
-    page.send("Tidy up").await;
+    let (_chats, page) = asked(&stores.server(agent.clone())).await;
     let with_outer = |name: &str, input: &Value| {
         let mut json = serde_json::to_value(page.messages()).unwrap();
         for part in json[1]["parts"].as_array_mut().unwrap() {
@@ -510,8 +508,8 @@ async fn without_a_chat_server_a_page_can_neither_forge_what_goes_on_nor_repeat_
     let ids: Vec<_> = forged[1].tool_parts().filter_map(|it| it.approval_id().cloned()).collect();
     let approvals = stores.approvals(&agent);
     let decisions = ids.into_iter().map(|id| ApprovalDecision::new(id, false)).collect();
-    for group in approvals.group_by_message(&Principal::new("ada"), decisions).await.unwrap() {
-        let chat = approvals.for_chat(&Principal::new("ada"), &group.chat_id);
+    for group in approvals.group_by_message(&ada(), decisions).await.unwrap() {
+        let chat = approvals.for_chat(&ada(), &group.chat_id);
         let mut resolved = chat.resolve(group.plan(), &[]).await.unwrap();
         while resolved.next().await.is_some() {}
     }
@@ -561,25 +559,19 @@ fn gated(janitors: &Janitors, gate: &Arc<Semaphore>) -> Agent {
 
 #[tokio::test]
 async fn a_server_that_shuts_down_while_inner_calls_run_hands_the_agent_over() {
-    let (janitors, stores, ada) = (Janitors::new(), Stores::default(), Principal::new("ada"));
+    let (janitors, stores) = (Janitors::new(), Stores::default());
     let gate = Arc::new(Semaphore::new(0));
-    let first = stores.server(gated(&janitors, &gate));
-    let mut page = page(&first);
-    page.send("Tidy up").await;
-    let asked = page.messages().last().unwrap().tool_parts();
-    let ids: Vec<_> = asked.filter_map(|part| part.approval_id().cloned()).collect();
-    let decisions = ids.into_iter().map(|id| ApprovalDecision::new(id, true)).collect();
-    let deciding = {
-        let (first, ada) = (first.clone(), ada.clone());
-        tokio::spawn(async move { first.decide(&ada, decisions).await.map(drop) })
-    };
+    let (first, page) = asked(&stores.server(gated(&janitors, &gate))).await;
+    let decisions = questions(&page).into_iter().map(|id| ApprovalDecision::new(id, true));
+    let (deciding, decisions) = (first.clone(), decisions.collect());
+    let deciding = tokio::spawn(async move { deciding.decide(&ada(), decisions).await.map(drop) });
     eventually(async || janitors.world.effects().len() == 3).await;
     first.shut_down(Duration::from_millis(50)).await;
     gate.add_permits(9);
     let _ = deciding.await;
     let second = stores.server(gated(&janitors, &gate));
     eventually(async || {
-        let chat = second.chat(&ada, &"chat".into()).await.unwrap();
+        let chat = stored(&second).await;
         chat.answer_end() == Some(AnswerEnd::Finished)
             && chat.messages[1].tool_parts().all(ToolPart::is_settled)
     })
@@ -587,35 +579,28 @@ async fn a_server_that_shuts_down_while_inner_calls_run_hands_the_agent_over() {
     assert_eq!(janitors.inner.read.lock().unwrap().len(), 3);
     let effects = janitors.world.effects();
     assert_eq!(effects.len(), 3, "{effects:?}");
-    let chat = second.chat(&ada, &"chat".into()).await.unwrap();
+    let chat = stored(&second).await;
     assert!(chat.messages[1].last_text().contains("delete b is done"), "{:?}", chat.messages[1]);
 }
 
 #[tokio::test]
 async fn a_stop_leaves_the_open_question_and_the_agent_that_waits_for_it() {
-    let (janitors, stores, ada) = (Janitors::new(), Stores::default(), Principal::new("ada"));
+    let janitors = Janitors::new();
     let gate = Arc::new(Semaphore::new(0));
-    let chats = stores.server(gated(&janitors, &gate));
-    let mut page = page(&chats);
-    page.send("Tidy up").await;
-    let asked = page.messages().last().unwrap().tool_parts();
-    let ids: Vec<_> = asked.filter_map(|part| part.approval_id().cloned()).collect();
-    let decide = |id: &ApprovalId| vec![ApprovalDecision::new(id.clone(), true)];
-    let deciding = {
-        let (chats, ada, first) = (chats.clone(), ada.clone(), decide(&ids[0]));
-        tokio::spawn(async move { chats.decide(&ada, first).await.map(drop) })
-    };
+    let (chats, mut page) = asked(&Stores::default().server(gated(&janitors, &gate))).await;
+    let ids = questions(&page);
+    let (deciding, first) = (chats.clone(), ids[0].clone());
+    let deciding = tokio::spawn(async move { decide(&deciding, &first, true).await });
     eventually(async || janitors.world.effects().len() == 2).await;
-    chats.stop(&ada, &"chat".into()).await.unwrap();
+    chats.stop(&ada(), &"chat".into()).await.unwrap();
     gate.add_permits(9);
-    deciding.await.unwrap().unwrap();
-    let chat = chats.chat(&ada, &"chat".into()).await.unwrap();
+    deciding.await.unwrap();
+    let chat = stored(&chats).await;
     assert!(!tool_part(&chat.messages[1], OUTER).is_settled());
     assert!(tool_part(&chat.messages[1], SECOND).awaits_approval());
     page.send("Go on with something else").await;
-    let chat = chats.chat(&ada, &"chat".into()).await.unwrap();
-    assert!(chat.messages[1].tool_parts().all(ToolPart::is_settled));
-    chats.decide(&ada, decide(&ids[1])).await.unwrap();
+    assert!(stored(&chats).await.messages[1].tool_parts().all(ToolPart::is_settled));
+    decide(&chats, &ids[1], true).await;
     assert_eq!(janitors.world.effects(), ["look folder", "delete a"]);
 }
 
@@ -624,14 +609,10 @@ async fn the_agent_inside_reads_what_the_approver_has_changed() {
     let janitors = Janitors::new();
     let delete = janitors.world.tool("delete").needs_approval().editable();
     let (agent, _) = agent_of(&janitors, vec![("janitor", task("Tidy up"))], delete);
-    let stores = Stores::default();
-    let chats = stores.server(agent);
-    let (mut page, ada) = (page(&chats), Principal::new("ada"));
-    page.send("Tidy up").await;
-    let asked = page.messages().last().unwrap().tool_parts();
-    let mut decisions: Vec<_> = asked
-        .filter_map(|part| Some(ApprovalDecision::new(part.approval_id()?.clone(), true)))
-        .collect();
+    let (chats, page) = asked(&Stores::default().server(agent)).await;
+    let (questions, ada) = (questions(&page), ada());
+    let mut decisions: Vec<_> =
+        questions.into_iter().map(|id| ApprovalDecision::new(id, true)).collect();
     decisions[0].input = Some(Json::from_serialize(&path("z")).unwrap());
     chats.decide(&ada, decisions).await.unwrap();
     eventually(async || janitors.inner.read.lock().unwrap().len() == 3).await;
@@ -650,10 +631,8 @@ async fn calls_with_long_ids_wait_and_go_on_like_others() {
     let mut janitors = Janitors::new();
     janitors.outer.prefix = Box::leak("o".repeat(300).into_boxed_str());
     janitors.inner.prefix = Box::leak("i".repeat(300).into_boxed_str());
-    let mut page = page(&Stores::default().server(janitors.agent()));
-    page.send("Tidy up").await;
-    let asked = page.messages().last().unwrap().tool_parts();
-    let ids: Vec<_> = asked.filter_map(|part| part.approval_id().cloned()).collect();
+    let (_, mut page) = janitors.asked().await;
+    let ids = questions(&page);
     assert_eq!(ids.len(), 2);
     for id in ids {
         page.approve(&id).await;

@@ -4,16 +4,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::Extension;
-use axum::body::Body;
-use axum::http::Request;
+use axum::http::Method;
+use chat_test_support::answers;
 use chat_test_support::calling_model::{self, Calls, chunks, outcomes, page_of};
 use chat_test_support::model_double::{ModelDouble, calls, says};
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 use test_support::ledger_double::{LedgerDouble, Operation};
-use test_support::requests::{request, user_message};
-use tower::ServiceExt;
-use ui_message_stream::approval::{Approvals, Principal};
+use test_support::requests::{ada, request, user_message};
+use test_support::responses::text_of;
+use ui_message_stream::approval::Approvals;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::{
@@ -40,7 +40,7 @@ async fn a_call_beyond_the_limit_of_approvals_is_answered_with_too_many_question
     assert_eq!(asked.count(), 64);
     let text = "This tool call was not executed: too many questions wait.";
     assert_eq!(outcomes(&chunks), [text, text]);
-    assert_eq!(chats.approvals().pending(&Principal::new("ada")).await.unwrap().len(), 64);
+    assert_eq!(chats.approvals().pending(&ada()).await.unwrap().len(), 64);
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,7 +61,7 @@ async fn a_step_requests_all_its_approvals_in_one_insertion() {
         });
         let approvals = Approvals::new(agent.clone()).with_ledger(Arc::new(ledger));
         let chats = ChatServer::new(agent, approvals);
-        let ada = Principal::new("ada");
+        let ada = ada();
         let mut page = page_of(&chats);
         page.send("Go").await;
         assert_eq!(*insertions.lock().unwrap(), [calls]);
@@ -211,7 +211,7 @@ async fn a_long_tool_call_id_is_short_everywhere_but_in_the_messages_for_the_mod
         .tool(Tool::new("double", double))
         .tool(Tool::new("asks", double).needs_approval());
     let chats = agent.into_chat_server();
-    let ada = Principal::new("ada");
+    let ada = ada();
     let mut page = page_of(&chats);
     page.send("Go").await;
     let first = serde_json::to_string(&chunks(&page)).unwrap();
@@ -221,12 +221,8 @@ async fn a_long_tool_call_id_is_short_everywhere_but_in_the_messages_for_the_mod
     page.approve("asks").await;
     assert_eq!(page.last_text(), "Done.");
     let chat = chats.chat(&ada, &pending[0].record.chat_id).await.unwrap();
-    let ids: Vec<String> = chat
-        .messages
-        .iter()
-        .flat_map(UiMessage::tool_parts)
-        .map(|part| part.tool_call_id.to_string())
-        .collect();
+    let calls = chat.messages.iter().flat_map(UiMessage::tool_parts);
+    let ids: Vec<String> = calls.map(|part| part.tool_call_id.to_string()).collect();
     assert_eq!(ids.len(), 2);
     assert!(ids[0] != ids[1] && ids.iter().all(|id| id.len() <= 128), "{ids:?}");
 
@@ -262,7 +258,7 @@ async fn no_response_holds_the_long_id_of_a_call() {
         .tool(Tool::new("double", double))
         .tool(Tool::new("asks", double).needs_approval());
     let chats = agent.into_chat_server();
-    let ada = Principal::new("ada");
+    let ada = ada();
     let body = json!({"id": "chat", "messages": [user_message("m1", "Go")]});
     let request = || request(&body);
     let stored = chats.complete_response(&ada, request()).await.unwrap().message.unwrap();
@@ -274,15 +270,13 @@ async fn no_response_holds_the_long_id_of_a_call() {
     assert!(!repeated.contains(&long_id()), "{repeated}");
 
     let routes = chat_routes::<()>(chats).layer(Extension(ada));
-    let posted = Request::post("/")
-        .header("content-type", "application/json")
-        .header("accept", "application/json");
-    let posted = posted.body(Body::from(body.to_string())).unwrap();
-    for request in [Request::get("/chat").body(Body::empty()).unwrap(), posted] {
-        let response = routes.clone().oneshot(request).await.unwrap();
+    let accepts = [("accept", "application/json")];
+    for (method, path, body) in
+        [(Method::GET, "/chat", String::new()), (Method::POST, "/", body.to_string())]
+    {
+        let response = answers::send(&routes, method, path, &accepts, body).await;
         assert_eq!(response.status(), 200);
-        let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
-        let body = String::from_utf8(body.to_vec()).unwrap();
+        let body = text_of(response.into_body()).await;
         assert!(body.contains("asks") && !body.contains(&long_id()), "{body}");
     }
 }

@@ -5,18 +5,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use chat_test_support::answers::{decide, post, read_until, stored};
 use chat_test_support::model_double::{says, tool_call, tool_contents};
 use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use test_support::ledger_double::{Fault, LedgerDouble, Operation};
-use test_support::requests::{ada, say};
+use test_support::requests::ada;
 use test_support::responses::text_of;
 use test_support::{eventually, within_patience};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
-use ui_message_stream::approval::{ApprovalDecision, Approvals, OnNewMessage};
+use tokio::time::timeout;
+use ui_message_stream::approval::{Approvals, OnNewMessage};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::message::ToolState;
 use ui_message_stream::model::{
@@ -129,8 +130,7 @@ impl Host {
 
     /// Sends a message, and reads the answer while it is written.
     async fn begin(&self, id: &str) -> JoinHandle<String> {
-        let answer = self.chats.stream_response(&ada(), say("chat", id, "Go")).await.unwrap();
-        tokio::spawn(text_of(answer))
+        tokio::spawn(text_of(post(&self.chats, id, "Go").await))
     }
 
     async fn say(&self, id: &str) {
@@ -140,15 +140,14 @@ impl Host {
     async fn approve(&self, tool: &str) {
         let pending = self.chats.approvals().pending(&ada()).await.unwrap();
         let asked = pending.iter().find(|pending| &*pending.record.tool_name == tool).unwrap();
-        let yes = ApprovalDecision::new(asked.approval_id.clone(), true);
-        assert!(self.chats.decide(&ada(), vec![yes]).await.unwrap()[0].accepted);
+        assert!(decide(&self.chats, &asked.approval_id, true).await);
     }
 
     /// Lets the approved call end, and waits until it has its result.
     async fn end_build(&self) {
         self.build.open();
         eventually(async || {
-            let chat = self.chats.chat(&ada(), &"chat".into()).await.unwrap();
+            let chat = stored(&self.chats).await;
             let mut parts = chat.messages.iter().flat_map(|message| message.tool_parts());
             let build = parts.find(|part| &*part.tool_name == "build").unwrap();
             matches!(build.state, ToolState::OutputAvailable { .. })
@@ -235,13 +234,9 @@ async fn a_question_expires_while_another_call_of_its_step_runs_and_the_model_re
     // Shorter than a tool may take.
     let ttl = Duration::from_secs(10);
     let host = Host::with(&[&["look", "send"]], |approvals| approvals.with_approval_ttl(ttl));
-    let mut answer = host.chats.stream_response(&ada(), say("chat", "u1", "Go")).await.unwrap();
-    let (mut text, begun) = (String::new(), Instant::now());
-    while !text.contains("tool-output-error") && begun.elapsed() < ttl * 2 {
-        let page = answer.next().await.unwrap().unwrap();
-        text.push_str(std::str::from_utf8(&page).unwrap());
-    }
-    assert!(text.contains("tool-output-error"), "{text}");
+    let mut answer = post(&host.chats, "u1", "Go").await;
+    let expired = read_until(&mut answer, "tool-output-error");
+    timeout(ttl * 2, expired).await.expect("the question expires");
     assert_eq!(host.read().len(), 1, "the other call runs");
     host.look.open();
     let rest = within_patience(text_of(answer)).await;

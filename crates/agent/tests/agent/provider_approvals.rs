@@ -7,22 +7,22 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use chat_test_support::answers::{decide, questions, stored};
 use serde_json::{Value, json};
+use test_support::eventually;
 use test_support::ledger_double::{Fault, LedgerDouble, Operation};
-use test_support::requests::{ada, call_mut, request, user_message};
+use test_support::requests::{ada, call_mut, request};
 use ui_message_stream::UiMessage;
 use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore};
-use ui_message_stream::approval::{ApprovalDecision, ApprovalState, DeferredToolResult};
+use ui_message_stream::approval::{ApprovalState, DeferredToolResult};
 
 use super::provider_double::{Host, NOW, Reply, is_shortened, part};
 
 #[tokio::test(start_paused = true)]
 async fn an_out_of_band_approval_is_sent_to_the_provider_once() {
-    let host = Host::with_replies(&[Reply::ApprovalRequest, Reply::LinkOutput]);
-    host.say("m1").await;
+    let host = Host::asked(&[Reply::ApprovalRequest, Reply::LinkOutput]).await;
     let decision_body = host.body_with_decisions(&[("link", true)]).await;
-    assert!(host.decide("link", true).await);
-    host.wait_until_idle().await;
+    host.decide_and_wait("link", true).await;
     assert_eq!(host.provider_inputs(), ["nothing", "approved"]);
     assert_eq!(part(&host.stored_messages().await, "link")["output"], "https://s.example");
     // The browser's approval arrives later: its response holds the output.
@@ -33,8 +33,7 @@ async fn an_out_of_band_approval_is_sent_to_the_provider_once() {
 
 #[tokio::test(start_paused = true)]
 async fn an_approval_posted_twice_at_once_is_sent_once_and_both_responses_hold_the_output() {
-    let host = Host::with_replies(&[Reply::ApprovalRequest, Reply::LinkOutput]);
-    host.say("m1").await;
+    let host = Host::asked(&[Reply::ApprovalRequest, Reply::LinkOutput]).await;
     let decision_body = host.body_with_decisions(&[("link", true)]).await;
     let (first, second) =
         futures::join!(host.post(decision_body.clone()), host.post(decision_body));
@@ -49,8 +48,7 @@ async fn an_approval_is_sent_only_after_all_calls_of_its_step_are_decided() {
         [(true, true), (true, false), (false, true), (false, false)]
     {
         for order in [["link", "own"], ["own", "link"]] {
-            let host = Host::with_replies(&[Reply::ApprovalRequestAndDelete, Reply::LinkOutput]);
-            host.say("m1").await;
+            let host = Host::asked(&[Reply::ApprovalRequestAndDelete, Reply::LinkOutput]).await;
             for (call, out_of_band) in
                 order.into_iter().zip([first_out_of_band, second_out_of_band])
             {
@@ -79,8 +77,7 @@ async fn an_approval_is_sent_only_after_all_calls_of_its_step_are_decided() {
 
 #[tokio::test(start_paused = true)]
 async fn an_approval_repeated_while_the_provider_works_gets_the_output() {
-    let host = Host::with_replies(&[Reply::ApprovalRequest, Reply::LateLinkOutput]);
-    host.say("m1").await;
+    let host = Host::asked(&[Reply::ApprovalRequest, Reply::LateLinkOutput]).await;
     let decision_body = host.body_with_decisions(&[("link", true)]).await;
     let repeat = async {
         tokio::time::sleep(Duration::from_secs(60)).await;
@@ -143,14 +140,12 @@ async fn an_approval_that_the_ledger_cannot_claim_for_long_is_never_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn two_calls_may_be_decided_in_one_post_or_in_two_concurrent_posts() {
-    let host = Host::with_replies(&[Reply::ApprovalRequestAndDelete, Reply::LinkOutput]);
-    host.say("m1").await;
+    let host = Host::asked(&[Reply::ApprovalRequestAndDelete, Reply::LinkOutput]).await;
     let chunks = host.post(host.body_with_decisions(&[("link", true), ("own", true)]).await).await;
     assert!(is_shortened(&chunks), "{chunks:?}");
     assert_eq!(host.provider_inputs(), ["nothing", "approved"]);
 
-    let host = Host::with_replies(&[Reply::ApprovalRequestAndDelete, Reply::LinkOutput]);
-    host.say("m1").await;
+    let host = Host::asked(&[Reply::ApprovalRequestAndDelete, Reply::LinkOutput]).await;
     let link = host.body_with_decisions(&[("link", true)]).await;
     let own = host.body_with_decisions(&[("own", true)]).await;
     futures::join!(host.post(link), host.post(own));
@@ -161,10 +156,8 @@ async fn two_calls_may_be_decided_in_one_post_or_in_two_concurrent_posts() {
 
 #[tokio::test(start_paused = true)]
 async fn an_approval_given_before_a_new_message_is_sent_with_that_message() {
-    let host = Host::with_replies(&[Reply::ApprovalRequestAndDelete, Reply::LinkOutput]);
-    host.say("m1").await;
-    assert!(host.decide("link", true).await);
-    host.wait_until_idle().await;
+    let host = Host::asked(&[Reply::ApprovalRequestAndDelete, Reply::LinkOutput]).await;
+    host.decide_and_wait("link", true).await;
     assert_eq!(host.provider_inputs(), ["nothing"], "the other call is pending");
     host.say("m2").await;
     assert_eq!(host.provider_inputs(), ["nothing", "approved"]);
@@ -177,13 +170,10 @@ async fn an_approval_given_before_a_new_message_is_sent_with_that_message() {
 
 #[tokio::test(start_paused = true)]
 async fn an_approval_under_a_key_that_the_server_does_not_have_is_not_sent() {
-    let host = Host::with_replies(&[Reply::ApprovalRequestAndDelete, Reply::LinkOutput]);
-    host.say("m1").await;
-    assert!(host.decide("link", true).await);
-    host.wait_until_idle().await;
+    let host = Host::asked(&[Reply::ApprovalRequestAndDelete, Reply::LinkOutput]).await;
+    host.decide_and_wait("link", true).await;
     // As after a backup was restored: it may have been sent since.
-    let message = json!({"id": "chat", "messages": [user_message("m2", "Go")]});
-    host.post_to(&host.with_another_secret, message).await;
+    host.say_to(&host.with_another_secret, "m2").await;
     assert_eq!(host.provider_inputs(), ["nothing", "unknown"]);
 }
 
@@ -204,8 +194,7 @@ async fn a_decision_made_during_a_tool_run_continues_the_turn_after_the_run() {
     let host = Host::with_replies(&[Reply::ApprovalRequestAndSlowCall, Reply::LinkOutput]);
     host.send_without_reading("m1").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(host.decide("link", true).await);
-    host.wait_until_idle().await;
+    host.decide_and_wait("link", true).await;
     assert_eq!(host.provider_inputs(), ["nothing", "approved"]);
     let last_request = host.provider.requests.lock().unwrap().last().unwrap().to_string();
     assert!(
@@ -218,16 +207,14 @@ async fn a_decision_made_during_a_tool_run_continues_the_turn_after_the_run() {
 #[tokio::test(start_paused = true)]
 async fn an_approval_is_sent_in_one_model_call_of_a_turn() {
     // The provider does not answer the approval, and calls a tool instead.
-    let host = Host::with_replies(&[Reply::ApprovalRequest, Reply::SlowCall]);
-    host.say("m1").await;
+    let host = Host::asked(&[Reply::ApprovalRequest, Reply::SlowCall]).await;
     host.post(host.body_with_decisions(&[("link", true)]).await).await;
     assert_eq!(host.provider_inputs(), ["nothing", "approved", "unknown"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_without_a_result_after_its_approval_was_sent_has_an_unknown_outcome() {
-    let host = Host::with_replies(&[Reply::ApprovalRequest, Reply::Hang]);
-    host.say("m1").await;
+    let host = Host::asked(&[Reply::ApprovalRequest, Reply::Hang]).await;
     let decision_body = host.body_with_decisions(&[("link", true)]).await;
     let stop = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -248,8 +235,7 @@ async fn a_call_without_a_result_after_its_approval_was_sent_has_an_unknown_outc
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_after_the_sending_server_stopped_gets_an_unknown_outcome() {
-    let host = Host::with_replies(&[Reply::ApprovalRequest, Reply::Hang]);
-    host.say("m1").await;
+    let host = Host::asked(&[Reply::ApprovalRequest, Reply::Hang]).await;
     let decision_body = host.body_with_decisions(&[("link", true)]).await;
     let (provider, chats) = (host.provider.clone(), host.chats.clone());
     // The server that sent the approval is gone: its runtime ends.
@@ -260,9 +246,7 @@ async fn a_retry_after_the_sending_server_stopped_gets_an_unknown_outcome() {
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 drop(chats.stream_response(&ada(), request(&decision_body)).await.unwrap());
-                while provider.requests.lock().unwrap().len() < 2 {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
+                eventually(async || provider.requests.lock().unwrap().len() == 2).await;
             });
         }
     });
@@ -282,9 +266,8 @@ async fn a_retry_after_the_sending_server_stopped_gets_an_unknown_outcome() {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_output_replaces_an_unknown_outcome() {
-    let host = Host::with_replies(&[Reply::ApprovalRequest]);
-    host.say("m1").await;
-    let mut chat = host.chats.chat(&ada(), &"chat".into()).await.unwrap();
+    let host = Host::asked(&[Reply::ApprovalRequest]).await;
+    let mut chat = stored(&host.chats).await;
     let place = chat.messages.len() - 1;
     let before_output = chat.messages[place].clone();
     let mut with_output = serde_json::to_value(&before_output).unwrap();
@@ -306,9 +289,8 @@ async fn a_late_output_replaces_an_unknown_outcome() {
 
 #[tokio::test]
 async fn a_late_output_from_a_later_message_replaces_an_unknown_outcome() {
-    let host = Host::with_replies(&[Reply::ApprovalRequest]);
-    host.say("m1").await;
-    let mut chat = host.chats.chat(&ada(), &"chat".into()).await.unwrap();
+    let host = Host::asked(&[Reply::ApprovalRequest]).await;
+    let mut chat = stored(&host.chats).await;
     let approval = part(&host.stored_messages().await, "link")["approval"]["id"].clone();
     let result_with = |outcome: Value| -> DeferredToolResult {
         serde_json::from_value(json!({
@@ -350,28 +332,20 @@ async fn a_run_stopped_before_its_model_call_leaves_the_approval_unsent() {
 /// More time passed between the approval and its sending than the lease lasts.
 #[tokio::test(start_paused = true)]
 async fn the_next_step_reads_the_output_of_a_call_in_an_earlier_message() {
-    let host = Host::with_replies(&[Reply::ApprovalRequestAndDelete, Reply::LinkOutputAndSlowCall]);
-    host.say("m1").await;
-    assert!(host.decide("link", true).await);
-    host.wait_until_idle().await;
+    let host = Host::asked(&[Reply::ApprovalRequestAndDelete, Reply::LinkOutputAndSlowCall]).await;
+    host.decide_and_wait("link", true).await;
     host.say("m2").await;
     assert_eq!(host.provider_inputs(), ["nothing", "approved", "the result"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_approval_after_a_denial_does_not_call_the_model() {
-    let host = Host::with_replies(&[Reply::ApprovalRequest]);
-    host.say("m1").await;
-    let pending = host.chats.approvals().pending(&ada()).await.unwrap();
-    let approval_id = pending[0].approval_id.clone();
-    assert!(host.decide("link", false).await);
-    host.wait_until_idle().await;
+    let host = Host::asked(&[Reply::ApprovalRequest]).await;
+    let asked = questions(&host.chats).await;
+    host.decide_and_wait("link", false).await;
     assert_eq!(host.provider_inputs(), ["nothing", "denied"]);
     for _ in 0..2 {
-        let (approved, reason) = (true, None);
-        let approval =
-            ApprovalDecision { approval_id: approval_id.clone(), approved, reason, input: None };
-        assert!(!host.chats.decide(&ada(), vec![approval]).await.unwrap()[0].accepted);
+        assert!(!decide(&host.chats, &asked[0], true).await);
         host.wait_until_idle().await;
     }
     assert_eq!(host.provider_inputs(), ["nothing", "denied"]);
@@ -379,10 +353,8 @@ async fn an_approval_after_a_denial_does_not_call_the_model() {
 
 #[tokio::test(start_paused = true)]
 async fn every_model_call_that_reads_a_denied_request_reads_the_denial() {
-    let host = Host::with_replies(&[Reply::ApprovalRequest]);
-    host.say("m1").await;
-    assert!(host.decide("link", false).await);
-    host.wait_until_idle().await;
+    let host = Host::asked(&[Reply::ApprovalRequest]).await;
+    host.decide_and_wait("link", false).await;
     host.say("m2").await;
     assert_eq!(host.provider_inputs(), ["nothing", "denied", "denied"]);
 }

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use chat_test_support::answers::questions;
 use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
-use serde_json::json;
-use test_support::requests::{ada, request, user_message};
+use test_support::requests::{ada, request};
 use ui_message_stream_chat::store::ChatStoreError;
 use ui_message_stream_chat::store::{AppendLog, AppendResult, InMemoryLogStore, LogStore};
 use ui_message_stream_chat::{ChatError, RequestConflict};
@@ -15,8 +15,7 @@ use super::provider_double::{Host, NOW, Reply, is_shortened, part};
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_at_another_server_does_not_interrupt_the_waiting_server() {
-    let host = Host::with_replies(&[Reply::ApprovalRequest, Reply::Hang]);
-    host.say("m1").await;
+    let host = Host::asked(&[Reply::ApprovalRequest, Reply::Hang]).await;
     let decision_body = host.body_with_decisions(&[("link", true)]).await;
     drop(host.chats.stream_response(&ada(), request(&decision_body)).await.unwrap());
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -27,7 +26,7 @@ async fn a_retry_at_another_server_does_not_interrupt_the_waiting_server() {
         at_other_server.is_err(),
         "it waits for the outcome at the other server: {at_other_server:?}"
     );
-    host.post_to(&host.other, json!({"id": "chat", "messages": [user_message("m2", "Go")]})).await;
+    host.say_to(&host.other, "m2").await;
     // The new message ends the run of the other server.
     assert_eq!(host.provider_inputs(), ["nothing", "approved", "unknown"]);
     assert_eq!(part(&host.stored_messages().await, "link")["state"], "output-error");
@@ -35,22 +34,20 @@ async fn a_retry_at_another_server_does_not_interrupt_the_waiting_server() {
 
 #[tokio::test(start_paused = true)]
 async fn an_approval_for_an_evicted_chat_is_refused_and_stays_pending() {
-    let host = Host::with_replies(&[Reply::ApprovalRequest]);
-    host.say("m1").await;
+    let host = Host::asked(&[Reply::ApprovalRequest]).await;
     let body = host.body_with_decisions(&[("link", true)]).await;
     let empty = host.chats.clone().with_store(Arc::new(InMemoryLogStore::new()));
     let refused = empty.stream_response(&ada(), request(&body)).await;
     let is_conflict =
         matches!(refused, Err(ChatError::Conflict { conflict: RequestConflict::UnknownCalls, .. }));
     assert!(is_conflict, "{refused:?}");
-    assert_eq!(host.chats.approvals().pending(&ada()).await.unwrap().len(), 1);
+    assert_eq!(questions(&host.chats).await.len(), 1);
     assert_eq!(host.provider_inputs(), ["nothing"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_does_not_continue_the_turn_while_another_server_runs_a_call() {
-    let host = Host::with_replies(&[Reply::ApprovalRequestAndSlowDelete, Reply::LinkOutput]);
-    host.say("m1").await;
+    let host = Host::asked(&[Reply::ApprovalRequestAndSlowDelete, Reply::LinkOutput]).await;
     let decision_body = host.body_with_decisions(&[("link", true)]).await;
     assert!(host.decide("link", true).await);
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -69,14 +66,11 @@ async fn a_retry_does_not_continue_the_turn_while_another_server_runs_a_call() {
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_waits_for_the_server_that_sent_a_long_stored_approval() {
-    let host = Host::with_replies(&[Reply::ApprovalRequestAndDelete, Reply::Hang]);
-    host.say("m1").await;
-    assert!(host.decide("link", true).await);
-    host.wait_until_idle().await;
+    let host = Host::asked(&[Reply::ApprovalRequestAndDelete, Reply::Hang]).await;
+    host.decide_and_wait("link", true).await;
     host.ledger.set_test_time(NOW.after(Duration::from_secs(601)));
     let decision_body = host.body_with_decisions(&[("own", true)]).await;
-    let request = request(&decision_body);
-    drop(host.chats.stream_response(&ada(), request).await.unwrap());
+    drop(host.chats.stream_response(&ada(), request(&decision_body)).await.unwrap());
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(host.approvals_sent(), 1);
     let at_other_server =
@@ -141,8 +135,10 @@ async fn an_approval_that_its_server_could_not_save_is_sent_after_a_late_denial(
     let denial = host.body_with_decisions(&[("link", false)]).await;
     let read_only = LogDouble(ReadOnly(host.store.clone()));
     let read_only = host.other.clone().with_store(Arc::new(read_only));
-    let request = request(&approval);
-    assert!(read_only.stream_response(&ada(), request).await.is_err(), "nothing is saved");
+    assert!(
+        read_only.stream_response(&ada(), request(&approval)).await.is_err(),
+        "nothing is saved"
+    );
     // The first decision counts.
     let denied = host.post(denial).await;
     assert_eq!(host.provider_inputs(), ["nothing", "approved"]);

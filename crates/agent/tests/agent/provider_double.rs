@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use chat_test_support::answers::answer;
+use chat_test_support::answers::{answer, decide, post, stored};
 use chat_test_support::model_double::{text, tool_call};
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
-use test_support::requests::{ada, request, respond, send, user_message};
+use test_support::requests::{ada, request, respond, say};
 use test_support::responses::chunks_of;
 use ui_message_stream::Json;
 use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore};
-use ui_message_stream::approval::{ApprovalDecision, Approvals, KeyRing, UnixMillis};
+use ui_message_stream::approval::{Approvals, KeyRing, UnixMillis};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream};
@@ -59,10 +59,8 @@ impl Model for Provider {
         let reply = self.script.lock().unwrap().pop_front();
         let approval_request = || {
             let call = ToolCall::new("link", "mcp.shorten").provider_executed().dynamic();
-            ModelEvent::ProviderApprovalRequest(
-                Box::new(call),
-                r#"{"url":"https://long.example"}"#.to_owned(),
-            )
+            let input = r#"{"url":"https://long.example"}"#.to_owned();
+            ModelEvent::ProviderApprovalRequest(Box::new(call), input)
         };
         let tool_call = |id: &str, tool: &str| tool_call(id, tool, r#"{"n":1}"#);
         let link_output = || {
@@ -116,6 +114,13 @@ pub(crate) const NOW: UnixMillis = UnixMillis(1_000_000_000_000);
 impl Host {
     pub(crate) fn with_replies(script: &[Reply]) -> Self {
         Self::with_ledger(script, |ledger| ledger)
+    }
+
+    /// As [`with_replies`](Self::with_replies), after the first message of the user.
+    pub(crate) async fn asked(script: &[Reply]) -> Self {
+        let host = Self::with_replies(script);
+        host.say("m1").await;
+        host
     }
 
     /// As [`with_replies`](Self::with_replies). The servers use what `ledger` returns.
@@ -172,18 +177,21 @@ impl Host {
     }
 
     pub(crate) async fn send_without_reading_to(&self, chats: &ChatServer, id: &str) {
-        let request = send("chat", &json!([user_message(id, "Go")]));
-        drop(chats.stream_response(&ada(), request).await.unwrap());
+        drop(post(chats, id, "Go").await);
     }
 
-    pub(crate) async fn say(&self, id: &str) -> Vec<Value> {
-        self.post(json!({"id": "chat", "messages": [user_message(id, "Go")]})).await
+    pub(crate) async fn say(&self, id: &str) {
+        self.say_to(&self.chats, id).await;
+    }
+
+    pub(crate) async fn say_to(&self, chats: &ChatServer, id: &str) {
+        answer(chats, say("chat", id, "Go")).await.unwrap();
     }
 
     /// The stored messages.
     pub(crate) async fn stored_messages(&self) -> Vec<Value> {
-        let chat = self.chats.chat(&ada(), &"chat".into()).await.unwrap();
-        chat.messages.iter().map(|message| serde_json::to_value(message).unwrap()).collect()
+        let messages = &stored(&self.chats).await.messages;
+        messages.iter().map(|message| serde_json::to_value(message).unwrap()).collect()
     }
 
     /// A request body with the last message in which these calls are decided.
@@ -202,9 +210,14 @@ impl Host {
     pub(crate) async fn decide(&self, call: &str, approved: bool) -> bool {
         let pending = self.chats.approvals().pending(&ada()).await.unwrap();
         let approval = pending.iter().find(|pending| pending.record.tool_call_id.as_str() == call);
-        let approval_id = approval.expect("the approval is pending").approval_id.clone();
-        let decision = ApprovalDecision::new(approval_id, approved);
-        self.chats.decide(&ada(), vec![decision]).await.unwrap()[0].accepted
+        let approval = approval.expect("the approval is pending");
+        decide(&self.chats, &approval.approval_id, approved).await
+    }
+
+    /// Decides out of band, which counts, and waits until all runs have ended.
+    pub(crate) async fn decide_and_wait(&self, call: &str, approved: bool) {
+        assert!(self.decide(call, approved).await);
+        self.wait_until_idle().await;
     }
 
     /// Waits until all active runs have ended, or wait for more than a minute.
@@ -219,10 +232,7 @@ impl Host {
     }
 
     pub(crate) fn approvals_sent(&self) -> usize {
-        self.provider_inputs()
-            .iter()
-            .filter(|provider_inputs| *provider_inputs == "approved")
-            .count()
+        self.provider_inputs().iter().filter(|input| *input == "approved").count()
     }
 }
 

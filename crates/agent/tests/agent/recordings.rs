@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use chat_test_support::model_double::{ModelDouble, text, tool_call};
 use futures::FutureExt;
+use test_support::responses::text_of;
 use ui_message_stream::ChatRequest;
 use ui_message_stream::approval::Principal;
 use ui_message_stream::chunk::FinishReason;
@@ -158,12 +159,7 @@ async fn a_new_refusal_is_reported_without_the_advice_to_record_it() {
     let recorded = Recorded::new("refused").await;
     let server = Server::new("Both transfers are made.");
     let refusing = async |request: ChatRequest| {
-        let mut response = server.respond(request).await;
-        let mut body = Vec::new();
-        while let Some(bytes) = futures::StreamExt::next(&mut response).await {
-            body.extend_from_slice(&bytes.unwrap());
-        }
-        let body = String::from_utf8(body).unwrap();
+        let body = text_of(server.respond(request).await).await;
         body.replace(r#"{"type":"tool-output-available""#, r#"{"type":"tool-output-denied""#)
     };
     let recording = Recording::read(&recorded.0);

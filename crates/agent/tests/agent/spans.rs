@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use chat_test_support::model_double::{ModelDouble, calls_each, says};
 use futures::{StreamExt, stream};
-use serde_json::{Value, json};
-use test_support::requests::{ada, request, user_message};
+use serde_json::json;
+use test_support::requests::{ada, say};
 use test_support::thread_subscriber::subscribe;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -151,10 +151,8 @@ async fn answer(chats: &ChatServer, request: ChatRequest) {
     answer.instrument(tracing::info_span!("request")).await;
 }
 
-fn first_request() -> Value {
-    json!({"id": "chat", "messages": [
-        user_message("m1", "a secret question"),
-    ]})
+fn first_request() -> ChatRequest {
+    say("chat", "m1", "a secret question")
 }
 
 #[tokio::test]
@@ -162,7 +160,7 @@ async fn each_span_has_its_parent_and_the_fields_of_the_conventions() {
     let trace = Trace::default();
     // Runs and tools are spawned on this thread.
     let _guard = subscribe(tracing_subscriber::registry().with(trace.clone()));
-    answer(&agent(&["works"]), request(&first_request())).await;
+    answer(&agent(&["works"]), first_request()).await;
 
     let [(ancestors, agent)] = &trace.spans("invoke_agent")[..] else { panic!() };
     assert_eq!(ancestors, "request:chat_turn");
@@ -206,7 +204,7 @@ async fn an_approved_call_runs_within_the_request_that_approved_it_and_the_wait_
         let trace = Trace::default();
         let _guard = subscribe(tracing_subscriber::registry().with(trace.clone()));
         let chats = agent(&["asks"]);
-        answer(&chats, request(&first_request())).await;
+        answer(&chats, first_request()).await;
         let ada = ada();
         let pending = chats.approvals().pending(&ada).await.unwrap();
         let decisions = json!({"decisions": [{
@@ -238,7 +236,7 @@ async fn an_approved_call_runs_within_the_request_that_approved_it_and_the_wait_
 async fn failed_spans_have_an_error_status_and_hold_no_content() {
     let trace = Trace::default();
     let _guard = subscribe(tracing_subscriber::registry().with(trace.clone()));
-    answer(&agent(&["fails", "breaks", "works"]), request(&first_request())).await;
+    answer(&agent(&["fails", "breaks", "works"]), first_request()).await;
     let ran = trace.spans("execute_tool");
     let kinds = ran.iter().map(|(_, tool)| {
         let status = tool.get("otel.status_code").map(String::as_str);
@@ -257,7 +255,7 @@ async fn failed_spans_have_an_error_status_and_hold_no_content() {
 
     let trace = Trace::default();
     let _guard = subscribe(tracing_subscriber::registry().with(trace.clone()));
-    answer(&Agent::new(Unreachable).into_chat_server(), request(&first_request())).await;
+    answer(&Agent::new(Unreachable).into_chat_server(), first_request()).await;
     let [(_, call)] = &trace.spans("chat")[..] else { panic!() };
     assert_eq!((&*call["error.type"], &*call["otel.status_code"]), ("model", "ERROR"));
     let [(_, agent)] = &trace.spans("invoke_agent")[..] else { panic!() };

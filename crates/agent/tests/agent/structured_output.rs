@@ -5,16 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
-use axum::http::Request;
 use chat_test_support::answers::complete_response;
-use chat_test_support::browser::{app, approve};
+use chat_test_support::browser::{app, approve, over};
 use chat_test_support::model_double::{ModelDouble, says, text, tool_call, tool_contents};
 use futures::stream;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use test_support::requests::user_message;
-use tower::ServiceExt;
 use ui_message_stream::UiMessage;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::message::ToolState;
@@ -22,7 +20,6 @@ use ui_message_stream::model::{
     Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolContent, ToolResult,
     UserContent,
 };
-use ui_message_stream::testing::Conversation;
 use ui_message_stream_agent::{Agent, Tool, ToolError};
 
 /// The receipt of a refund.
@@ -92,13 +89,6 @@ fn refunds(model: Scripted) -> (Router, Arc<AtomicUsize>) {
     (app(agent), runs)
 }
 
-fn streamed(routes: &Router) -> Conversation<'static> {
-    let routes = routes.clone();
-    Conversation::with_service("/api/chat", async move |request: Request<String>| {
-        routes.clone().oneshot(request).await
-    })
-}
-
 fn question() -> Value {
     json!({"id": "chat", "messages": [user_message("m1", "I want it back.")]})
 }
@@ -115,7 +105,7 @@ const THE_ANSWER: &str = r#"{"refunded": 30, "percent": 100}"#;
 #[tokio::test]
 async fn a_streamed_response_has_structured_output_after_an_approval() {
     let (routes, runs) = refunds(Scripted::answering_with(THE_ANSWER));
-    let mut browser = streamed(&routes);
+    let mut browser = over(routes);
     browser.send("I want it back.").await;
     assert!(matches!(browser.tool_call("call_1").state, ToolState::ApprovalRequested { .. }));
     approve(&mut browser, "call_1").await;
@@ -160,7 +150,7 @@ async fn an_output_that_does_not_match_the_schema_is_an_error_also_on_retry() {
         r#"{"refunded": 30, "refunded": 31, "percent": 100}"#,
     ] {
         let (routes, _) = refunds(Scripted::answering_with(invalid));
-        let mut browser = streamed(&routes);
+        let mut browser = over(routes);
         browser.send("I want it back.").await;
         browser.approve("call_1").await;
         let words = "The answer is not in the form that it was to have.";
@@ -171,11 +161,8 @@ async fn an_output_that_does_not_match_the_schema_is_an_error_also_on_retry() {
         let failed = decide(&routes, &paused, true).await;
         assert_eq!((&failed["stopReason"], failed.get("output")), (&json!("error"), None));
         let again = decide(&routes, &paused, true).await;
-        assert_eq!(
-            (&again["stopReason"], again.get("output")),
-            (&json!("error"), None),
-            "{invalid:?}"
-        );
+        let output = (&again["stopReason"], again.get("output"));
+        assert_eq!(output, (&json!("error"), None), "{invalid:?}");
     }
 }
 
@@ -245,7 +232,7 @@ fn the_output_is_the_last_text_of_the_last_step() {
 async fn an_output_cut_off_by_the_length_limit_is_missing_without_an_error() {
     let (routes, _) =
         refunds(Scripted { answer: r#"{"refunded": 3"#, reason: FinishReason::Length });
-    let mut browser = streamed(&routes);
+    let mut browser = over(routes);
     browser.send("I want it back.").await;
     approve(&mut browser, "call_1").await;
     assert!(browser.messages().last().unwrap().output::<Receipt>().is_err());

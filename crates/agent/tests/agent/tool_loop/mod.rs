@@ -115,6 +115,13 @@ fn steps(run: &mut ToolLoop) -> Vec<Action> {
     }
 }
 
+/// The outputs among these actions.
+fn outputs(run: &mut ToolLoop) -> Vec<Action> {
+    let mut steps = steps(run);
+    steps.retain(|step| matches!(step, Action::Emit(AgentEvent::ToolOutput { .. })));
+    steps
+}
+
 #[test]
 fn two_calls_with_the_same_id_are_separate_calls() {
     let mut run = run_with_called_model();
@@ -145,10 +152,7 @@ fn two_calls_with_the_same_id_are_separate_calls() {
     }
     run.handle(output(two, "of the second"));
     run.handle(output(one, "of the first"));
-    let outputs: Vec<Action> = steps(&mut run)
-        .into_iter()
-        .filter(|step| matches!(step, Action::Emit(AgentEvent::ToolOutput { .. })))
-        .collect();
+    let outputs = outputs(&mut run);
     let is = |id, text| Action::Emit(AgentEvent::tool_output(id, Json::string(text)));
     assert_eq!(outputs, [is(two, "of the second"), is(one, "of the first")]);
 }
@@ -173,17 +177,15 @@ fn a_provider_result_belongs_to_the_latest_call_with_its_id() {
     let mut run = run_with_called_model();
     for n in ["1", "2"] {
         let call = ToolCall::new("call_0", "search").provider_executed();
-        emit_from_model(&mut run, ModelEvent::Event(AgentEvent::tool_input(call, Json::string(n))));
-        emit_from_model(
-            &mut run,
-            ModelEvent::Event(AgentEvent::tool_output("call_0", Json::string(n))),
-        );
+        for event in [
+            AgentEvent::tool_input(call, Json::string(n)),
+            AgentEvent::tool_output("call_0", Json::string(n)),
+        ] {
+            emit_from_model(&mut run, ModelEvent::Event(event));
+        }
     }
     emit_from_model(&mut run, ModelEvent::Finished(FinishReason::Stop));
-    let outputs: Vec<Action> = steps(&mut run)
-        .into_iter()
-        .filter(|step| matches!(step, Action::Emit(AgentEvent::ToolOutput { .. })))
-        .collect();
+    let outputs = outputs(&mut run);
     let is = |id, n| Action::Emit(AgentEvent::tool_output(id, Json::string(n)));
     assert_eq!(outputs, [is("call_0", "1"), is("call_0-1", "2")]);
 }
