@@ -17,12 +17,24 @@ function away(server, ...routes) {
   };
 }
 
+/** A page of a chat with these messages, once it shows them. */
+async function opened(t, messages) {
+  const server = await Server.start(t, messages);
+  const page = server.open(t);
+  await shows(page, server.texts);
+  return { server, page };
+}
+
+/** A page of a chat that has no message yet. */
+async function begun(t) {
+  const server = await Server.start(t);
+  return { server, page: server.open(t, { isNew: true }) };
+}
+
 /** A page that shows so many questions. */
 async function asked(t, count) {
   const questions = Array.from({ length: count }, (_, at) => question(at + 1));
-  const server = await Server.start(t, [user('u', 'pay'), assistant('a', ...questions)]);
-  const page = server.open(t);
-  await shows(page, ['pay', questions.map(({ state }) => state).join(' ')]);
+  const { server, page } = await opened(t, [user('u', 'pay'), assistant('a', ...questions)]);
   return { server, page };
 }
 
@@ -34,8 +46,7 @@ const ASKS = [
 ];
 
 test('messages are sent in their order, if the first one fails', async t => {
-  const server = await Server.start(t);
-  const page = server.open(t, { isNew: true });
+  const { server, page } = await begun(t);
   const isBack = away(server, 'post');
   await Promise.all([page.sendMessage({ text: 'one' }), page.sendMessage({ text: 'two' })]);
   await shows(page, ['one', 'two']);
@@ -63,8 +74,7 @@ test('each request says the version of the page, also through a Route Handler', 
 });
 
 test('a message that waits for another one is shown', async t => {
-  const server = await Server.start(t);
-  const page = server.open(t, { isNew: true });
+  const { server, page } = await begun(t);
   server.routes.post = () => {}; // it hangs
   void page.sendMessage({ text: 'one' });
   await until('it is posted', () => server.posts.length === 1);
@@ -90,8 +100,7 @@ test('a message that the server refuses for good holds up no other one', async t
 });
 
 test('a message that is changed before it has arrived is sent once, in its place', async t => {
-  const server = await Server.start(t);
-  const page = server.open(t, { isNew: true });
+  const { server, page } = await begun(t);
   const isBack = away(server, 'post');
   await Promise.all([page.sendMessage({ text: 'one' }), page.sendMessage({ text: 'two' })]);
   isBack();
@@ -102,9 +111,7 @@ test('a message that is changed before it has arrived is sent once, in its place
 
 test('an edit that has not arrived is sent by Try again, and not with the next message', async t => {
   for (const isRetried of [true, false]) {
-    const server = await Server.start(t, [user('u', 'old'), assistant('a', 're old')]);
-    const page = server.open(t);
-    await shows(page, ['old', 're old']);
+    const { server, page } = await opened(t, [user('u', 'old'), assistant('a', 're old')]);
     const isBack = away(server, 'post');
     await page.sendMessage({ text: 'new', messageId: 'u' });
     await shows(page, ['old', 're old']);
@@ -117,9 +124,7 @@ test('an edit that has not arrived is sent by Try again, and not with the next m
 });
 
 test('an edit whose message another page has removed is sent as a message', async t => {
-  const server = await Server.start(t, [user('u', 'old'), assistant('a', 're old')]);
-  const page = server.open(t);
-  await shows(page, ['old', 're old']);
+  const { server, page } = await opened(t, [user('u', 'old'), assistant('a', 're old')]);
   const isBack = away(server, 'post');
   await page.sendMessage({ text: 'new', messageId: 'u' });
   server.change([user('v', 'other'), assistant('b', 're other')]);
@@ -130,9 +135,7 @@ test('an edit whose message another page has removed is sent as a message', asyn
 });
 
 test('a regeneration that has not arrived is not missing once another answer is there', async t => {
-  const server = await Server.start(t, [user('u', 'one'), assistant('a', 'first')]);
-  const page = server.open(t);
-  await shows(page, ['one', 'first']);
+  const { server, page } = await opened(t, [user('u', 'one'), assistant('a', 'first')]);
   server.routes.post = ({ response }) => void response.destroy(); // it arrives, and its response is lost
   await page.regenerate();
   assert.equal(page.error.constructor, TypeError);
@@ -195,9 +198,7 @@ test('the question of a refused answer is open again, and the other answer stays
 
 test('the output of a tool is sent again without what was given beside it', async t => {
   const call = { type: 'tool-where', toolCallId: 'call', state: 'input-available', input: {} };
-  const server = await Server.start(t, [user('u', 'where'), assistant('a', call)]);
-  const page = server.open(t);
-  await shows(page, ['where', 'input-available']);
+  const { server, page } = await opened(t, [user('u', 'where'), assistant('a', call)]);
   const isBack = away(server, 'post');
   await page.addToolOutput({ tool: 'where', toolCallId: 'call', output: 5, options: { headers: { secret: 'x' } } });
   await until('the history was read again', () => server.count('history') === 2 && !page.isBusy);
@@ -209,9 +210,7 @@ test('the output of a tool is sent again without what was given beside it', asyn
 
 test('the output of a tool is sent beside a call that was denied on another page', async t => {
   const call = { type: 'tool-where', toolCallId: 'call', state: 'input-available', input: {} };
-  const server = await Server.start(t, [user('u', 'where'), assistant('a', question(1), call)]);
-  const page = server.open(t);
-  await shows(page, ['where', 'approval-requested input-available']);
+  const { server, page } = await opened(t, [user('u', 'where'), assistant('a', question(1), call)]);
   const denied = { ...question(1, 'output-denied'), approval: { id: 'approval-1', approved: false } };
   server.change([user('u', 'where'), assistant('a', denied, call)]);
   await shows(page, ['where', 'output-denied input-available']);
@@ -276,9 +275,7 @@ test('a page that is closed and opened at once reads on', async t => {
 });
 
 test('an answer of another page is shown as it is written, and a message follows it', async t => {
-  const server = await Server.start(t, [user('u', 'hello'), assistant('a', 'yes')]);
-  const page = server.open(t);
-  await shows(page, ['hello', 'yes']);
+  const { server, page } = await opened(t, [user('u', 'hello'), assistant('a', 'yes')]);
   server.routes.stream = ({ response }) => server.write(response, answer('b', 'one'), { isEnd: false });
   server.change([...server.messages, user('v', 'count'), assistant('b', 'on')], { isLive: true });
   await until('the answer is read', () => shown(page).join() === 'hello,yes,count,one');
@@ -354,9 +351,7 @@ test('a message that is sent while the chat opens stays, if there is no such cha
 
 test('a chat that is deleted while it is read, or while an answer is written, is unknown', async t => {
   for (const isWritten of [false, true]) {
-    const server = await Server.start(t, [user('u', 'hello'), assistant('a', 'yes')]);
-    const page = server.open(t);
-    await shows(page, ['hello', 'yes']);
+    const { server, page } = await opened(t, [user('u', 'hello'), assistant('a', 'yes')]);
     const drop = () => {
       server.messages = [];
       server.tell('deleted');
@@ -402,8 +397,7 @@ test('Stop that was pressed twice is sent once, and a message follows it', async
 });
 
 test('Try again that was pressed twice sends once', async t => {
-  const server = await Server.start(t);
-  const page = server.open(t, { isNew: true });
+  const { server, page } = await begun(t);
   const isBack = away(server, 'post');
   await page.sendMessage({ text: 'one' });
   isBack();
@@ -535,8 +529,7 @@ test('edits that fail while the history is away leave all messages, and the last
 });
 
 test('regenerate sends a message that has not arrived, and a second click does nothing', async t => {
-  const server = await Server.start(t);
-  const page = server.open(t, { isNew: true });
+  const { server, page } = await begun(t);
   const isBack = away(server, 'post');
   await page.sendMessage({ text: 'one' });
   isBack();
@@ -547,9 +540,7 @@ test('regenerate sends a message that has not arrived, and a second click does n
 });
 
 test('a message is sent at once, if the page waits for an answer of another page', async t => {
-  const server = await Server.start(t, [user('u', 'hello'), assistant('a', 'yes')]);
-  const page = server.open(t);
-  await shows(page, ['hello', 'yes']);
+  const { server, page } = await opened(t, [user('u', 'hello'), assistant('a', 'yes')]);
   server.routes.stream = () => {}; // it hangs
   server.change([...server.messages, user('v', 'count')], { isLive: true });
   await until('it is asked for', () => server.count('stream') === 1);
@@ -571,8 +562,7 @@ test('Stop ends an opening that hangs', async t => {
 test('a listener that throws stops nothing', async t => {
   const reported = [];
   globalThis.reportError = error => reported.push(error.message);
-  const server = await Server.start(t);
-  const page = server.open(t, { isNew: true });
+  const { server, page } = await begun(t);
   const unsubscribe = page.subscribe(() => {
     unsubscribe();
     throw new Error('of the page');
