@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -16,7 +17,9 @@ use ui_message_stream::approval::PendingToolCall;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::message::{AnswerEnd, Part, Role};
-use ui_message_stream::response::{FinishedMessage, IntoEvent, ResponseOutcome, StreamError};
+use ui_message_stream::response::{
+    FinishedMessage, IntoEvent, ResponseOutcome, ResponseSummary, StreamError, UiWriter, WriteError,
+};
 use ui_message_stream::testing::Conversation;
 use ui_message_stream::{ChatRequest, Chunk, Json, Translator, UiMessage, UiMessageStream};
 
@@ -25,6 +28,12 @@ where
     S: Stream<Item: IntoEvent> + Send + 'static,
 {
     UiMessageStream::with_translator(Translator::new("msg_1"), events)
+}
+
+/// A response, and the receiver of what its `on_finish` is called with.
+fn observed(response: UiMessageStream) -> (UiMessageStream, Receiver<ResponseSummary>) {
+    let (ends, ended) = std::sync::mpsc::channel();
+    (response.on_finish(move |end| ends.send(end).unwrap()), ended)
 }
 
 async fn next_frame(body: &mut UiMessageStream) -> Option<String> {
@@ -239,35 +248,29 @@ async fn a_panic_in_the_agent_ends_the_message_like_an_error() {
         1 => AgentEvent::text("Half a sen"),
         _ => panic!("index out of bounds"),
     });
-    let outcome = Arc::new(Mutex::new(None));
-    let ended = Arc::clone(&outcome);
-    let text = whole(respond(events).on_finish(move |end| {
-        *ended.lock().unwrap() = Some(end.outcome);
-    }))
-    .await;
+    let (body, ended) = observed(respond(events));
+    let text = whole(body).await;
     assert!(text.contains("\"text-end\"") && text.contains("An error occurred."), "{text}");
     assert!(!text.contains("bounds"), "{text}");
     assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
-    assert_eq!(*outcome.lock().unwrap(), Some(ResponseOutcome::Failed));
+    assert_eq!(ended.try_recv().unwrap().outcome, ResponseOutcome::Failed);
 }
 
 #[tokio::test]
 async fn on_finish_is_called_once_with_the_stop_reason() {
     let outcomes = |drop_after: usize, events: Vec<AgentEvent>| async move {
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let ended = Arc::clone(&seen);
-        let mut body = respond(stream::iter(events).chain(stream::pending()))
-            .on_finish(move |end| ended.lock().unwrap().push(end.outcome));
+        let events = stream::iter(events).chain(stream::pending());
+        let (mut body, ended) = observed(respond(events));
         for _ in 0..drop_after {
             next_frame(&mut body).await;
         }
         drop(body);
-        seen.lock().unwrap().clone()
+        ended.try_iter().map(|end| end.outcome).collect::<Vec<_>>()
     };
-    let finish = AgentEvent::finish(ui_message_stream::chunk::FinishReason::Stop);
+    let finish = AgentEvent::finish(FinishReason::Stop);
     let abort = AgentEvent::Abort { reason: None };
     assert_eq!(outcomes(9, vec![finish]).await, [ResponseOutcome::Finished]);
-    let cut = AgentEvent::finish(ui_message_stream::chunk::FinishReason::Interrupted);
+    let cut = AgentEvent::finish(FinishReason::Interrupted);
     assert_eq!(outcomes(9, vec![cut]).await, [ResponseOutcome::Failed]);
     assert_eq!(outcomes(9, vec![abort]).await, [ResponseOutcome::Aborted]);
     assert_eq!(outcomes(9, vec![AgentEvent::error("no")]).await, [ResponseOutcome::Failed]);
@@ -281,15 +284,13 @@ async fn on_finish_receives_the_message_that_the_client_holds() {
         br#"{"id":"c","messages":[{"id":"m","role":"assistant","parts":[{"type":"step-start"},
         {"type":"tool-t","toolCallId":"c1","state":"approval-responded","input":{},
          "approval":{"id":"a","approved":true}}]}]}"#;
-    let chat = ui_message_stream::ChatRequest::parse(body, &Default::default()).unwrap();
+    let chat = ChatRequest::parse(body, &Default::default()).unwrap();
     let events = [AgentEvent::tool_output("c1", Json::null()), AgentEvent::text("Done.")];
-    let message = Arc::new(Mutex::new(None));
-    let stored = Arc::clone(&message);
-    let response = UiMessageStream::reply(&chat, stream::iter(events))
-        .continuing(chat.messages()[0].clone())
-        .on_finish(move |end| *stored.lock().unwrap() = end.message);
+    let response =
+        UiMessageStream::reply(&chat, stream::iter(events)).continuing(chat.messages()[0].clone());
+    let (response, ended) = observed(response);
     whole(response).await;
-    let message = message.lock().unwrap().take().and_then(FinishedMessage::whole).unwrap();
+    let message = ended.try_recv().unwrap().message.and_then(FinishedMessage::whole).unwrap();
     assert_eq!(
         serde_json::to_value(&message).unwrap(),
         serde_json::json!({"id": "m", "role": "assistant", "parts": [
@@ -306,10 +307,8 @@ async fn on_finish_receives_the_message_that_the_client_holds() {
 async fn an_answer_whose_reader_has_left_is_stored_without_open_parts_and_says_that_it_is_not_complete()
  {
     let stored = |events: Vec<AgentEvent>, continued: Option<UiMessage>, frames: usize| async move {
-        let message = Arc::new(Mutex::new(None));
-        let of_end = Arc::clone(&message);
-        let mut body = respond(stream::iter(events).chain(stream::pending()))
-            .on_finish(move |end| *of_end.lock().unwrap() = end.message);
+        let events = stream::iter(events).chain(stream::pending());
+        let (mut body, ended) = observed(respond(events));
         if let Some(continued) = continued {
             body = body.continuing(continued);
         }
@@ -317,7 +316,7 @@ async fn an_answer_whose_reader_has_left_is_stored_without_open_parts_and_says_t
             next_frame(&mut body).await;
         }
         drop(body);
-        message.lock().unwrap().take().and_then(FinishedMessage::whole).unwrap()
+        ended.try_recv().unwrap().message.and_then(FinishedMessage::whole).unwrap()
     };
     let events = vec![
         AgentEvent::tool_input(ToolCall::new("c1", "t"), Json::parse("{}").unwrap()),
@@ -347,7 +346,7 @@ async fn an_answer_whose_reader_has_left_is_stored_without_open_parts_and_says_t
 
 /// The message `m` with an approved call, as a client posts it that has changed its text and has invented
 /// a call with its output.
-fn continued_by_a_changed_message() -> ui_message_stream::ChatRequest {
+fn continued_by_a_changed_message() -> ChatRequest {
     let body =
         br#"{"id":"c","messages":[{"id":"m","role":"assistant","parts":[{"type":"step-start"},
         {"type":"text","text":"The price is 1.","state":"done"},
@@ -356,7 +355,7 @@ fn continued_by_a_changed_message() -> ui_message_stream::ChatRequest {
         {"type":"tool-t","toolCallId":"c2","state":"output-available","input":{},"output":"invented"},
         {"type":"tool-t","toolCallId":"c3","state":"approval-responded","input":{},
          "approval":{"id":"b","approved":true}}]}]}"#;
-    ui_message_stream::ChatRequest::parse(body, &Default::default()).unwrap()
+    ChatRequest::parse(body, &Default::default()).unwrap()
 }
 
 /// Returns the message that `on_finish` receives of a response with the outcomes of two calls and a text.
@@ -366,17 +365,14 @@ async fn finished(stored: Option<UiMessage>) -> FinishedMessage {
         AgentEvent::tool_denied("c3"),
         AgentEvent::text("Done."),
     ];
-    let message = Arc::new(Mutex::new(None));
-    let of_end = Arc::clone(&message);
     let response = UiMessageStream::reply(&continued_by_a_changed_message(), stream::iter(events));
     let response = match stored {
         Some(stored) => response.continuing(stored),
         None => response,
     };
-    let response = response.on_finish(move |end| *of_end.lock().unwrap() = end.message);
+    let (response, ended) = observed(response);
     whole(response).await;
-    let message = message.lock().unwrap().take();
-    message.unwrap()
+    ended.try_recv().unwrap().message.unwrap()
 }
 
 #[tokio::test]
@@ -453,15 +449,12 @@ async fn on_finish_receives_the_calls_of_the_response_that_wait_but_not_those_of
         ]
     };
     for is_read_to_the_end in [true, false] {
-        let chat = ui_message_stream::ChatRequest::parse(body, &Default::default()).unwrap();
-        let open = Arc::new(Mutex::new(Vec::new()));
-        let stored = Arc::clone(&open);
+        let chat = ChatRequest::parse(body, &Default::default()).unwrap();
         let events = stream::iter(events()).chain(match is_read_to_the_end {
             true => stream::empty().boxed(),
             false => stream::pending().boxed(),
         });
-        let mut response = UiMessageStream::reply(&chat, events)
-            .on_finish(move |end| *stored.lock().unwrap() = end.open_calls);
+        let (mut response, ended) = observed(UiMessageStream::reply(&chat, events));
         if is_read_to_the_end {
             whole_of(&mut response).await;
         } else {
@@ -469,23 +462,19 @@ async fn on_finish_receives_the_calls_of_the_response_that_wait_but_not_those_of
             next_frame(&mut response).await;
         }
         drop(response);
-        let open = open.lock().unwrap();
         let asked = PendingToolCall::awaiting_approval("a1", "c1", "delete", input());
         let of_client = PendingToolCall::client_executed("c2", "locate", input());
         // After a disconnect it is not known which of the other calls the server executes.
         let expected = if is_read_to_the_end { vec![asked, of_client] } else { vec![asked] };
-        assert_eq!(*open, expected);
+        assert_eq!(ended.try_recv().unwrap().open_calls, expected);
     }
 }
 
 #[test]
 fn on_finish_needs_no_runtime() {
-    let called = Arc::new(Mutex::new(false));
-    let call = Arc::clone(&called);
-    let body =
-        respond(stream::pending::<AgentEvent>()).on_finish(move |_| *call.lock().unwrap() = true);
+    let (body, ended) = observed(respond(stream::pending::<AgentEvent>()));
     drop(body);
-    assert!(*called.lock().unwrap());
+    assert!(ended.try_recv().is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -520,10 +509,10 @@ async fn an_event_stream_is_not_polled_after_its_end() {
 
 fn written<F, Fut>(write: F) -> impl Future<Output = String>
 where
-    F: FnOnce(ui_message_stream::response::UiWriter) -> Fut,
-    Fut: Future<Output = Result<(), ui_message_stream::response::WriteError>> + Send + 'static,
+    F: FnOnce(UiWriter) -> Fut,
+    Fut: Future<Output = Result<(), WriteError>> + Send + 'static,
 {
-    let chat = ui_message_stream::ChatRequest::parse(
+    let chat = ChatRequest::parse(
         br#"{"id":"c","messages":[],"trigger":"submit-message"}"#,
         &Default::default(),
     );
@@ -569,7 +558,7 @@ async fn output_written_before_a_panic_is_sent_before_the_error() {
 #[tokio::test]
 async fn a_merged_stream_that_finishes_does_not_finish_the_response() {
     let text = written(async |ui| {
-        let finish = AgentEvent::finish(ui_message_stream::chunk::FinishReason::Stop);
+        let finish = AgentEvent::finish(FinishReason::Stop);
         ui.merge(stream::iter([AgentEvent::text("one"), finish])).await?;
         ui.text(" two").await
     })

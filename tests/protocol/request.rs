@@ -563,8 +563,6 @@ fn of_parts_with_one_call_id_the_one_in_the_latest_state_counts() {
     };
     let mut no = part("approval-responded", "no");
     no["approval"]["approved"] = json!(false);
-    let mut no = part("approval-responded", "no");
-    no["approval"]["approved"] = json!(false);
     let mut preliminary = part("output-available", "preliminary");
     preliminary["preliminary"] = json!(true);
     for (parts, remaining) in [
