@@ -1,5 +1,5 @@
-//! The requests of a chat to the ledger: denies a call, lets an approval lapse, claims an approved
-//! call and renews the lease of a claim.
+//! The requests of a chat to the ledger: denies a call, lets an approval lapse, and claims an approved
+//! call.
 //!
 //! # Calls that the provider runs
 //!
@@ -25,12 +25,11 @@ use std::time::Duration;
 use super::inner::{Inner, RecordUpdate, random_bytes};
 use super::{ApprovedCall, AuditEventKind, ChatApprovals, ToolInfo};
 use crate::approval::judge::{Step, Stepped};
-use crate::approval::store::{LedgerStoreError, system_time, update};
+use crate::approval::store::{LedgerStoreError, system_time};
 use crate::approval::{
-    ApprovalRecord, Claim, ClaimResult, EditableInput, LeaseHolderId, RecordedDecision,
-    RejectionReason, RevocationReason, ToolOutcome, UnixMillis, UnverifiedApprovalResponse,
+    ApprovalRecord, ClaimResult, EditableInput, LeaseHolderId, RecordedDecision, RejectionReason,
+    RevocationReason, ToolOutcome, UnixMillis, UnverifiedApprovalResponse,
 };
-use crate::id::log_causes;
 
 /// Takes the step that a response asks for: denies a call, lets its approval lapse, or claims it.
 pub(super) async fn take_step(
@@ -215,17 +214,6 @@ pub(super) async fn current_tool(
     toolbox.refresh(&record.tool_name).await?;
     let tool = toolbox.tool(&record.tool_name);
     Ok(tool.filter(|tool| tool.definition == record.definition))
-}
-
-/// Renews the lease of a claim. A failure is logged.
-pub(super) async fn renew_lease(approvals: &ChatApprovals, claim: &Claim, lease: Duration) {
-    let renewed = update(&*approvals.inner.ledger, claim.record, |record, now| {
-        record.renew(claim, lease, now)
-    });
-    if let Err(error) = renewed.await {
-        let error = log_causes(&error);
-        tracing::warn!(record = %claim.record, error, "the lease of a running call is not renewed");
-    }
 }
 
 /// Returns the lease of an approval that is sent to a provider.

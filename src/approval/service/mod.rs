@@ -12,16 +12,16 @@
 //!
 //! | type | state | made by | becomes |
 //! |---|---|---|---|
-//! | `Answers` | the answers of a request | [`Approvals::run`], [`Approvals::redeem`], [`ChatApprovals::resolve`] | [`DeferredCalls`] |
-//! | `AnsweredRequests` | what the ledger says about the approval requests | `Answers::redeem` | part of [`DeferredCalls`], then of [`RunningCalls`] |
-//! | `Answer`, `Verdict` | one answer, and what it does | `Answers::redeem`, `Judge::judge` | a `Step`, or a refusal |
-//! | `Step`, `Stepped` | what the ledger is asked, and what it did | `Judge::judge`, `take_step` | the outcome of the call |
-//! | `GrantedClaim` | a claim that was granted, with its lease | `take_step` | [`ClaimedCall`] |
+//! | `Answers` | the answers of a request | [`Approvals::run`], [`Approvals::redeem`], [`ChatApprovals::resolve`] | `JudgedAnswer`s |
+//! | `JudgedAnswer` | an answer with its record, and the `Step` that it takes or the result of its refusal | `Answers::judge` | part of `TakenSteps` |
+//! | `TakenSteps` | the answers while the ledger takes their steps: denials, lapses and, last, claims | `Answers::redeem` | [`DeferredCalls`] |
+//! | `Lease` | a claim that was granted here, which a task renews | `spawn_step`, [`InFlightCall`] | part of [`ClaimedCall`] |
+//! | `AnsweredCalls` | the results, and what the ledger says about the approval requests | `TakenSteps` | part of [`DeferredCalls`], then of [`RunningCalls`] |
 //! | [`DeferredCalls`] | all answered calls; none of them runs | `Answers::redeem` | [`RunningCalls`], or each [`DeferredCall`] |
 //! | [`DeferredCall`] | one of them, by its state | [`DeferredCalls`] | what its variant holds |
 //! | [`ClaimedCall`] | approved, and claimed here | [`DeferredCalls`], [`InFlightCall`] | [`RunningCall`], or [`SettledCall`] |
 //! | [`InFlightCall`] | approved, and another request executes it | [`DeferredCalls`] | [`SettledCall`], or [`ClaimedCall`] after its lease |
-//! | [`RunningCall`] | runs on a task of its own | [`ClaimedCall::run`] | [`SettledCall`] |
+//! | [`RunningCall`] | runs on a task of its own, or waits for another request | [`ClaimedCall::run`] | [`SettledCall`] |
 //! | [`RunningCalls`] | all answered calls, the approved ones running | [`DeferredCalls::run`] | [`SettledCall`]s, in the order of their ends |
 //! | [`SettledCall`] | has an outcome | all of them | events and a [`DeferredToolResult`](crate::approval::DeferredToolResult) |
 //!
@@ -31,27 +31,25 @@
 //! even if the request that started it was dropped. [`ChatApprovals::resolve`] redeems the answers
 //! of a chat that the server keeps, and executes the claimed calls with the toolbox.
 
+mod answers;
 mod audit;
+mod call;
+mod calls;
 mod changed_inputs;
 mod chat_approvals;
-mod claimed_call;
-mod deferred_call;
-mod deferred_calls;
 mod expiry;
 mod inbox;
 mod inner;
 mod issued_approval;
+mod lease;
 mod ledger_requests;
 mod limits;
 mod notifier;
 mod other_keys;
-mod outcome;
 mod progress;
+mod redeem;
 mod request_ledger;
 mod resolved_request;
-mod running_call;
-mod running_calls;
-mod settled_call;
 mod tool_list;
 mod toolbox;
 mod unissued;
@@ -61,10 +59,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::audit::{AuditEvent, AuditEventKind, AuditSink, TracingAudit};
+pub use self::call::{ClaimedCall, DeferredCall, InFlightCall, RunningCall, SettledCall};
+pub use self::calls::{CallUpdate, DeferredCalls, RunningCalls};
 pub use self::chat_approvals::ChatApprovals;
-pub use self::claimed_call::ClaimedCall;
-pub use self::deferred_call::{DeferredCall, InFlightCall};
-pub use self::deferred_calls::DeferredCalls;
 pub use self::expiry::{ExpiredApprovals, NewEvents};
 pub use self::inbox::{InboxQuery, PendingApproval, PendingApprovals};
 pub use self::issued_approval::{CallToApprove, IssuedApproval, RequestApprovalError, log_refused};
@@ -72,9 +69,6 @@ pub use self::limits::ApprovalLimits;
 pub use self::notifier::{ApprovalNotice, Notifier};
 pub use self::progress::{Progress, TooManyParts};
 pub use self::resolved_request::ResolvedRequest;
-pub use self::running_call::RunningCall;
-pub use self::running_calls::{CallUpdate, RunningCalls};
-pub use self::settled_call::SettledCall;
 pub use self::tool_list::ToolList;
 pub use self::toolbox::{ApprovedCall, EmptyToolbox, ToolInfo, Toolbox};
 
