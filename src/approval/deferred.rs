@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CallProgress, ChangedInput, Claim, PendingToolCall, RecordId, ToolOutcome};
+use super::{CallProgress, ChangedInput, DeferredOutcome, PendingToolCall, ToolOutcome};
 use crate::id::{ApprovalId, MessageId, ToolCallId};
 use crate::json::Json;
 
@@ -72,10 +72,20 @@ impl DeferredToolResult {
         tool_name: impl Into<Box<str>>,
         outcome: DeferredOutcome,
     ) -> Self {
+        let message_id = Some(message_id);
+        DeferredToolResult { message_id, ..Self::of_call(tool_call_id, tool_name.into(), outcome) }
+    }
+
+    /// Creates the final result of a call, without a message and an approval request.
+    pub(super) fn of_call(
+        tool_call_id: ToolCallId,
+        tool_name: Box<str>,
+        outcome: DeferredOutcome,
+    ) -> Self {
         DeferredToolResult {
-            message_id: Some(message_id),
+            message_id: None,
             tool_call_id,
-            tool_name: tool_name.into(),
+            tool_name,
             approval_id: None,
             outcome,
             changed_input: None,
@@ -105,148 +115,6 @@ impl DeferredToolResult {
 
 fn default_true() -> bool {
     true
-}
-
-/// The outcome of a deferred tool call.
-///
-/// Only a call with [`DeferredOutcome::Approved`] is ever run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", rename_all_fields = "camelCase")]
-#[non_exhaustive]
-pub enum DeferredOutcome {
-    /// The user approved the call, and the tool must run. `ChatApprovals::resolve` runs it itself.
-    /// After [`ResumePlan::settle`](super::ResumePlan::settle) the host must run it.
-    Approved {
-        /// The input from the host's own record.
-        input: Json,
-        /// The claim that the ledger granted.
-        ///
-        /// If it is `None`, the host itself must ensure that the tool runs only once.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        claim: Option<Claim>,
-    },
-    /// The tool already ran for an earlier approval response. The call is shown with the outcome of
-    /// that execution.
-    Executed {
-        /// The outcome of the tool.
-        outcome: ToolOutcome,
-    },
-    /// The tool is running for an earlier approval response. Its outcome will be stored in the
-    /// record.
-    Executing {
-        /// The id of the record.
-        record: RecordId,
-    },
-    /// It is not known whether the tool ran, for one of these reasons:
-    /// - An earlier approval response claimed the call, and the claim ended without an outcome: it
-    ///   was dropped, its lease ended, or the outcome could not be stored.
-    /// - The ledger failed while this approval was redeemed, and the request was pending before.
-    /// - The host keeps no outcomes (`Approvals::stateless_replayable`, or a record of its own that
-    ///   says `HandedOut`), and an earlier request executed the call or may have executed it.
-    ///
-    /// The tool is not run again. The call is shown as `tool-output-error` with the text
-    /// [`UserText::OutcomeUnknown`](crate::UserText::OutcomeUnknown).
-    OutcomeUnknown,
-    /// The user denied the call. It is shown as `tool-output-denied`.
-    Denied {
-        /// The reason that the user gave.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        reason: Option<String>,
-    },
-    /// The provider executes the tool and must get the user's response. This server runs nothing.
-    ForwardToProvider {
-        /// Whether the user approved the call (`true`) or denied it (`false`).
-        approved: bool,
-        /// The reason that the user gave.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        reason: Option<String>,
-        /// The claim that the ledger granted for an approval.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        claim: Option<Claim>,
-    },
-    /// An earlier approval was already forwarded to the provider.
-    ///
-    /// The approval is not forwarded again. The result of the call comes from the provider and is
-    /// recorded in the history.
-    ForwardedToProvider,
-    /// The approval request expired without a response.
-    ///
-    /// The call is shown as `tool-output-error` with the text [`UserText::Expired`](crate::UserText::Expired).
-    Expired,
-    /// The user sent another message instead of a response to the approval request.
-    ///
-    /// The call is shown as `tool-output-error` with the text [`UserText::Superseded`](crate::UserText::Superseded).
-    Superseded,
-    /// The user approved the call, but the approval arrived with or after a newer message of the
-    /// user. The tool is not run.
-    ///
-    /// The call is shown as `tool-output-error` with the text [`UserText::Lapsed`](crate::UserText::Lapsed).
-    Lapsed,
-    /// The approval request was revoked, or the tool's definition changed, or the call is no longer
-    /// permitted.
-    ///
-    /// The call is shown as `tool-output-error` with the text [`UserText::Revoked`](crate::UserText::Revoked).
-    Revoked,
-    /// The approval response does not match an approval request of the host. The tool is not run.
-    ///
-    /// The call is shown as `tool-output-error` with the text [`UserText::Refused`](crate::UserText::Refused).
-    Rejected,
-    /// The host has sealed the approval request for this user and call, and has lost its record: the
-    /// ledger was emptied, or has evicted it. The tool is not run.
-    ///
-    /// The call is shown as `tool-output-error` with the text [`UserText::Forgotten`](crate::UserText::Forgotten).
-    Forgotten,
-    /// The client executed the tool and already shows the output.
-    Output {
-        /// The value that the tool returned.
-        #[serde(deserialize_with = "Json::deserialize_received")]
-        output: Json,
-    },
-    /// The client executed the tool, the tool failed, and the client already shows the error.
-    OutputError {
-        /// The error text.
-        error_text: String,
-    },
-}
-
-impl DeferredOutcome {
-    /// Returns whether the approval request was closed without a decision that counts. The tool did
-    /// not run.
-    #[cfg(feature = "approvals")]
-    pub fn is_closed_undecided(&self) -> bool {
-        matches!(
-            self,
-            DeferredOutcome::Expired
-                | DeferredOutcome::Superseded
-                | DeferredOutcome::Lapsed
-                | DeferredOutcome::Revoked
-        )
-    }
-
-    /// Returns whether the approval response does not count, and the tool did not run because of it.
-    pub(crate) fn is_rejected(&self) -> bool {
-        matches!(self, DeferredOutcome::Rejected | DeferredOutcome::Forgotten)
-    }
-
-    /// Returns whether this outcome follows from an approval (`approved` is `true`) or from a
-    /// denial (`false`).
-    ///
-    /// Returns `false` for an outcome that follows from no decision, such as
-    /// [`DeferredOutcome::Expired`].
-    pub fn matches_decision(&self, approved: bool) -> bool {
-        match self {
-            DeferredOutcome::Denied { .. } => !approved,
-            DeferredOutcome::ForwardToProvider { approved: forwarded, .. } => {
-                *forwarded == approved
-            }
-            DeferredOutcome::Approved { .. }
-            | DeferredOutcome::Executed { .. }
-            | DeferredOutcome::Executing { .. }
-            | DeferredOutcome::ForwardedToProvider
-            | DeferredOutcome::OutcomeUnknown => approved,
-            _ => false,
-        }
-    }
 }
 
 /// Collects the results of calls that the host treated one by one. No call is pending.
@@ -478,15 +346,9 @@ fn set_progress(
 impl PendingToolCall {
     /// Returns the final result of this call.
     pub fn with_outcome(&self, outcome: DeferredOutcome) -> DeferredToolResult {
-        DeferredToolResult {
-            message_id: None,
-            tool_call_id: self.tool_call_id.clone(),
-            tool_name: self.tool_name.clone(),
-            approval_id: self.approval_id.clone(),
-            outcome,
-            changed_input: None,
-            is_final: true,
-        }
+        let (id, name) = (self.tool_call_id.clone(), self.tool_name.clone());
+        let result = DeferredToolResult::of_call(id, name, outcome);
+        result.with_approval_id(self.approval_id.clone())
     }
 }
 
@@ -540,17 +402,6 @@ impl DeferredToolResultsBuilder {
         self.set_outcome(tool_call_id.into(), tool_name.into(), outcome)
     }
 
-    /// Marks a call as handed out for execution by an earlier request that stored no outcome. The
-    /// user and the model read that the outcome is unknown.
-    pub fn handed_out(
-        self,
-        tool_call_id: impl Into<ToolCallId>,
-        tool_name: impl Into<Box<str>>,
-    ) -> Self {
-        let unknown = DeferredOutcome::OutcomeUnknown;
-        self.set_outcome(tool_call_id.into(), tool_name.into(), unknown)
-    }
-
     /// Marks a call as pending.
     pub fn pending(mut self, call: PendingToolCall) -> Self {
         self.remove(&call.tool_call_id);
@@ -570,66 +421,12 @@ impl DeferredToolResultsBuilder {
         outcome: DeferredOutcome,
     ) -> Self {
         self.remove(&tool_call_id);
-        self.0.results.push(DeferredToolResult {
-            message_id: None,
-            tool_call_id,
-            tool_name,
-            approval_id: None,
-            outcome,
-            changed_input: None,
-            is_final: true,
-        });
+        self.0.results.push(DeferredToolResult::of_call(tool_call_id, tool_name, outcome));
         self
     }
 
     fn remove(&mut self, tool_call_id: &ToolCallId) {
         self.0.results.retain(|result| result.tool_call_id != *tool_call_id);
         self.0.pending.retain(|call| call.tool_call_id != *tool_call_id);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_outcome_follows_from_an_approval_or_a_denial_or_from_no_decision() {
-        let forwarded =
-            |approved| DeferredOutcome::ForwardToProvider { approved, reason: None, claim: None };
-        for (outcome, of_approval, of_denial) in [
-            (DeferredOutcome::Denied { reason: None }, false, true),
-            (forwarded(true), true, false),
-            (forwarded(false), false, true),
-            (DeferredOutcome::OutcomeUnknown, true, false),
-            (DeferredOutcome::Expired, false, false),
-            (DeferredOutcome::Superseded, false, false),
-            (DeferredOutcome::Rejected, false, false),
-        ] {
-            assert_eq!(outcome.matches_decision(true), of_approval, "{outcome:?}");
-            assert_eq!(outcome.matches_decision(false), of_denial, "{outcome:?}");
-        }
-    }
-
-    #[test]
-    fn only_a_rejected_or_forgotten_response_does_not_count() {
-        assert!(DeferredOutcome::Rejected.is_rejected());
-        assert!(DeferredOutcome::Forgotten.is_rejected());
-        assert!(!DeferredOutcome::Denied { reason: None }.is_rejected());
-        assert!(!DeferredOutcome::Expired.is_rejected());
-    }
-
-    #[cfg(feature = "approvals")]
-    #[test]
-    fn a_request_that_was_closed_undecided_is_no_denial() {
-        for closed in [
-            DeferredOutcome::Expired,
-            DeferredOutcome::Superseded,
-            DeferredOutcome::Lapsed,
-            DeferredOutcome::Revoked,
-        ] {
-            assert!(closed.is_closed_undecided(), "{closed:?}");
-        }
-        assert!(!DeferredOutcome::Denied { reason: None }.is_closed_undecided());
-        assert!(!DeferredOutcome::Rejected.is_closed_undecided());
     }
 }

@@ -52,9 +52,9 @@ use super::reopen::SentCall;
 use super::resume::AnsweredCall;
 use super::token::{Token, has_newer_format};
 use super::{
-    ApprovalRecord, CallProgress, Claim, ClaimResult, DeferredOutcome, DeferredToolResults,
-    DenyResult, KeyRing, PendingToolCall, Principal, RecordId, RejectionReason, ResumePlan,
-    UnixMillis, UnverifiedApprovalResponse,
+    ApprovalRecord, CallProgress, DeferredOutcome, DeferredToolResults, KeyRing, PendingToolCall,
+    Principal, RecordId, RejectionReason, ResumePlan, Stepped, UnixMillis,
+    UnverifiedApprovalResponse,
 };
 use crate::id::{ApprovalId, ChatId, ToolCallId};
 
@@ -119,40 +119,6 @@ pub(super) enum Step {
     Lapse,
     /// The person approved the call.
     Claim,
-}
-
-/// What a step has done.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Stepped {
-    /// The call is claimed here.
-    Granted(Claim),
-    /// The decision counts, by this answer or by an earlier one. The record holds the outcome.
-    Counts,
-    /// The decision does not count. The record holds the outcome.
-    Refused(RejectionReason),
-    /// It is not known whether the ledger took the step.
-    Unknown,
-}
-
-impl From<ClaimResult> for Stepped {
-    fn from(result: ClaimResult) -> Self {
-        match result {
-            ClaimResult::Granted(claim) => Stepped::Granted(claim),
-            ClaimResult::Rejected(cause) => Stepped::Refused(cause),
-            ClaimResult::InFlight | ClaimResult::Completed(_) | ClaimResult::OutcomeUnknown => {
-                Stepped::Counts
-            }
-        }
-    }
-}
-
-impl From<DenyResult> for Stepped {
-    fn from(result: DenyResult) -> Self {
-        match result {
-            DenyResult::Denied => Stepped::Counts,
-            DenyResult::Rejected(cause) => Stepped::Refused(cause),
-        }
-    }
 }
 
 /// Who answers in which chat, and what is known of approval ids without a record.
@@ -241,31 +207,31 @@ impl Judge<'_> {
 }
 
 /// Returns the outcome of an answer after its step. `record` is the record after the step, at the time `now`, or as it
-/// was last known.
+/// was last known. `stepped` is `None` if it is not known whether the ledger took the step.
 pub(super) fn outcome_of(
     response: &UnverifiedApprovalResponse,
     record: &ApprovalRecord,
-    stepped: Stepped,
+    stepped: Option<Stepped>,
     now: UnixMillis,
 ) -> DeferredOutcome {
     let (approved, reason) = (response.approved, response.reason.clone());
     match stepped {
-        Stepped::Granted(claim) if record.provider_executed => {
+        Some(Stepped::Granted(claim)) if record.provider_executed => {
             DeferredOutcome::ForwardToProvider { approved, reason, claim: Some(claim) }
         }
-        Stepped::Granted(claim) => {
+        Some(Stepped::Granted(claim)) => {
             DeferredOutcome::Approved { input: record.approved_input().clone(), claim: Some(claim) }
         }
-        Stepped::Counts if approved => {
+        Some(Stepped::Counts) if approved => {
             record.outcome_at(now).unwrap_or(DeferredOutcome::OutcomeUnknown)
         }
-        Stepped::Counts if record.provider_executed => {
+        Some(Stepped::Counts) if record.provider_executed => {
             DeferredOutcome::ForwardToProvider { approved, reason, claim: None }
         }
-        Stepped::Counts => DeferredOutcome::Denied { reason },
+        Some(Stepped::Counts) => DeferredOutcome::Denied { reason },
         // The call may have been approved and executed since its record was loaded.
-        Stepped::Unknown if approved && record.is_pending() => DeferredOutcome::OutcomeUnknown,
-        Stepped::Refused(_) | Stepped::Unknown => late_outcome(record, now, approved, reason),
+        None if approved && record.is_pending() => DeferredOutcome::OutcomeUnknown,
+        Some(Stepped::Refused(_)) | None => late_outcome(record, now, approved, reason),
     }
 }
 
@@ -425,14 +391,5 @@ mod tests {
         ] {
             assert_eq!(is_wire_id_of(&wire.into(), &"call".into()), is_of, "{wire}");
         }
-    }
-
-    #[test]
-    fn a_decision_counts_unless_the_ledger_has_rejected_it() {
-        let refused = RejectionReason::Expired;
-        assert_eq!(Stepped::from(DenyResult::Denied), Stepped::Counts);
-        assert_eq!(Stepped::from(DenyResult::Rejected(refused)), Stepped::Refused(refused));
-        assert_eq!(Stepped::from(ClaimResult::InFlight), Stepped::Counts);
-        assert_eq!(Stepped::from(ClaimResult::Rejected(refused)), Stepped::Refused(refused));
     }
 }

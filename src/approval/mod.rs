@@ -24,6 +24,30 @@
 //! every reason. A rejected response does not change the record: a valid response can still follow,
 //! and the chat can continue. A denial needs no proof, because it runs nothing.
 //!
+//! What a reader needs a word for, in the order in which an approval passes it:
+//!
+//! | type | what it is |
+//! |---|---|
+//! | [`NewApprovalRequest`] | what is known of a call whose approval is requested |
+//! | [`ApprovalRecord`], [`ApprovalState`] | the request as the ledger keeps it, and in which of ten states it is |
+//! | `Token` | what an approval id holds, sealed with a [`KeyRing`] |
+//! | [`ResumePlan`] | the calls of a history that are still open; nothing in it is verified |
+//! | [`UnverifiedApprovalResponse`], [`UnverifiedApprovalRequest`], [`UnverifiedToolOutput`] | what a client says of a call; none of them has an accessor for an input |
+//! | `Answer` | an approval response with its opened token |
+//! | `Verdict` | what an answer does, by its record: nothing, a refusal, or a `Step` |
+//! | `Step` | deny, lapse or claim |
+//! | [`Transition`] | the output of a [rule](Transition) of the ledger, and the next record |
+//! | [`Stepped`] | what a decision has done: a [`Claim`] is granted, it counts, or it is refused |
+//! | [`RecordedDecision`] | who decided, when, why, and with which input |
+//! | [`RejectionReason`] | why a decision does not count; for the audit alone |
+//! | [`ToolOutcome`] | what the tool of an approved call has returned |
+//! | [`DeferredOutcome`] | what has happened to a call: a function of its record after the step ([`ApprovalRecord::outcome_at`]) |
+//! | [`DeferredToolResult`], [`DeferredToolResults`] | the outcome of one call, and of all calls, for the page and the model |
+//! | [`PendingToolCall`] | a call without a result, in the host's own record |
+//!
+//! The status that users see, the outcome, the [events](ApprovalEvent) for a notifier and the kind of an audit event are
+//! each one match over the state of the record. The calls while they are executed are in the table of `approval::service`.
+//!
 //! Alternatively the host keeps its own list of pending calls. The approval ids can then be any
 //! strings. Such a host checks the approval responses against its list with [`ResumePlan::settle`].
 //!
@@ -32,6 +56,7 @@
 
 mod canonical_json;
 mod changed_input;
+mod decision;
 mod deferred;
 mod delivery;
 mod ids;
@@ -41,6 +66,7 @@ mod history;
 mod judge;
 mod key_ring;
 mod new_request;
+mod outcome;
 mod outer_call;
 mod pending_call;
 mod principal;
@@ -60,9 +86,8 @@ mod transitions;
 
 pub use self::canonical_json::{CanonicalJson, InexactInputError};
 pub use self::changed_input::{APPROVAL_DATA_NAME, ChangedInput, EditableInput, InputError};
-pub use self::deferred::{
-    DeferredOutcome, DeferredToolResult, DeferredToolResults, DeferredToolResultsBuilder,
-};
+pub use self::decision::{ApprovalDecision, OnNewMessage, RecordedDecision, RevocationReason};
+pub use self::deferred::{DeferredToolResult, DeferredToolResults, DeferredToolResultsBuilder};
 pub use self::delivery::ApprovalEvent;
 pub use self::history::{
     ClientToolResult, UnverifiedApprovalRequest, UnverifiedApprovalResponse, UnverifiedToolOutput,
@@ -70,14 +95,12 @@ pub use self::history::{
 pub use self::ids::{DefinitionDigest, HexError, KeyId, LeaseHolderId, RecordId};
 pub use self::key_ring::{KeyRing, KeyRingError};
 pub use self::new_request::NewApprovalRequest;
+pub use self::outcome::{Claim, DeferredOutcome, ToolOutcome};
 pub use self::outer_call::OuterCall;
 pub use self::pending_call::{CallProgress, PendingToolCall};
 pub use self::principal::Principal;
-pub use self::record::{
-    ApprovalRecord, ApprovalState, ApprovalStatus, Claim, NoticeDelivery, OnNewMessage,
-    RecordedDecision, RevocationReason, ToolOutcome,
-};
-pub use self::resume::{ApprovalDecision, ResumePlan};
+pub use self::record::{ApprovalRecord, ApprovalState, ApprovalStatus, NoticeDelivery};
+pub use self::resume::ResumePlan;
 #[cfg(feature = "approvals")]
 pub use self::resumed_call::ResumedCall;
 #[cfg(feature = "approvals")]
@@ -92,4 +115,4 @@ pub use self::service::{
     Toolbox, TracingAudit, log_refused,
 };
 pub use self::time::UnixMillis;
-pub use self::transitions::{ClaimResult, DenyResult, LeaseResult, RejectionReason, Transition};
+pub use self::transitions::{LeaseResult, RejectionReason, Stepped, Transition};

@@ -65,11 +65,6 @@ impl Principal {
     pub fn tenant(&self) -> Option<&str> {
         self.tenant.as_deref()
     }
-
-    /// Returns whether this principal is anonymous: it has no id.
-    pub fn is_anonymous(&self) -> bool {
-        self.id.is_none()
-    }
 }
 
 impl fmt::Display for Principal {

@@ -5,15 +5,14 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::canonical_json::is_same_value;
 use super::hidden_characters::has_hidden_characters;
 use super::token::Token;
 use super::{
-    DefinitionDigest, EditableInput, KeyId, KeyRing, LeaseHolderId, OuterCall, Principal, RecordId,
-    UnixMillis,
+    DeferredOutcome, DefinitionDigest, EditableInput, KeyId, KeyRing, LeaseHolderId, OnNewMessage,
+    OuterCall, Principal, RecordId, RecordedDecision, RevocationReason, ToolOutcome, UnixMillis,
 };
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
-use crate::json::{Format, FormatError, Json, JsonError, RecordKind, check_format, json_or_null};
+use crate::json::{Format, FormatError, Json, JsonError, RecordKind, check_format};
 
 /// One approval request and its state, as a ledger store keeps it.
 ///
@@ -216,75 +215,6 @@ words! {
     }
 }
 
-/// What happens to the approval request of a call when its requester sends a newer message.
-///
-/// A user who writes "No, stop" may have approved the call before, in a response that reaches the
-/// server only with that message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum OnNewMessage {
-    /// An unanswered request is superseded. An approval that arrives with or after the message
-    /// lapses: the tool does not run, and the model may request the approval again.
-    #[default]
-    Lapse,
-    /// The message denies an unanswered request in the name of its requester, with the reason
-    /// [`UserText::DeniedByMessage`](crate::UserText::DeniedByMessage). An approval that arrives with or after the
-    /// message does not count: the request is denied as if there were no approval.
-    Deny,
-    /// The request stays open, and an approval that arrives later runs the tool. Use it for
-    /// approval requests that do not depend on the conversation. A request that
-    /// [others decide](ApprovalRecord::decided_by_others) on always stays open.
-    ///
-    /// The name `keep` of other servers is read as this one.
-    #[doc(alias = "keep")]
-    #[serde(alias = "keep")]
-    Run,
-}
-
-words! { OnNewMessage { Lapse "lapse" Deny "deny" Run "run" } }
-
-impl OnNewMessage {
-    /// Returns whether a newer message closes the request.
-    pub(super) fn closes(self) -> bool {
-        self != OnNewMessage::Run
-    }
-
-    fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-/// A recorded approval or denial: decider, time and reason, and the input that the approver changed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RecordedDecision {
-    /// The principal that decided, from the host's authentication.
-    pub decided_by: Principal,
-    /// The time of the decision.
-    pub decided_at: UnixMillis,
-    /// The reason that the user gave.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// The input with which the tool runs, if the approver has changed it. It may be `null`.
-    #[serde(default, deserialize_with = "json_or_null", skip_serializing_if = "Option::is_none")]
-    pub changed_input: Option<Json>,
-}
-
-impl RecordedDecision {
-    /// Creates a decision without a reason and without a changed input.
-    pub fn new(decided_by: Principal, decided_at: UnixMillis) -> Self {
-        RecordedDecision { decided_by, decided_at, reason: None, changed_input: None }
-    }
-
-    /// Adds the input that the approver sent for the call of this record. An equal input is no change.
-    #[must_use]
-    pub fn with_changed_input(self, input: Option<Json>, record: &ApprovalRecord) -> Self {
-        let changed_input = input.filter(|input| !is_same_value(input, &record.input));
-        RecordedDecision { changed_input, ..self }
-    }
-}
-
 /// Which events of an approval request were delivered to a notifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -295,77 +225,6 @@ pub struct NoticeDelivery {
     pub(super) leased_until: UnixMillis,
     /// How often the next one was begun and not delivered.
     pub(super) failures: u32,
-}
-
-/// The reason why an approval request was revoked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum RevocationReason {
-    /// The host revoked the request.
-    ByHost,
-    /// The tool's definition changed, or the tool no longer exists.
-    DefinitionChanged,
-    /// The user may no longer run the tool, or the tool does not accept the input.
-    NotPermitted,
-}
-
-words! {
-    RevocationReason {
-        ByHost "by-host" DefinitionChanged "definition-changed" NotPermitted "not-permitted"
-    }
-}
-
-/// The outcome of an approved call: of a tool that has run, or that the client is to run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum ToolOutcome {
-    /// The value that the tool returned.
-    ///
-    /// A peer may have produced this value, so fewer rules apply to it than to other [`Json`].
-    Output(#[serde(deserialize_with = "Json::deserialize_received")] Json),
-    /// The error text of a tool that failed. The user may read this text.
-    Failed(String),
-    /// The client executes the approved call with this input, and answers with its output. Until it
-    /// does, the call is open, as one that needed no approval.
-    HandedToClient(Json),
-}
-
-impl From<Json> for ToolOutcome {
-    fn from(output: Json) -> Self {
-        ToolOutcome::Output(output)
-    }
-}
-
-/// The error text is shown to the user and the model.
-impl From<Result<Json, String>> for ToolOutcome {
-    fn from(result: Result<Json, String>) -> Self {
-        result.map_or_else(ToolOutcome::Failed, ToolOutcome::Output)
-    }
-}
-
-/// The right to run an approved tool once.
-///
-/// The ledger has stored the lease holder before it grants a claim.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct Claim {
-    /// The id of the record.
-    pub record: RecordId,
-    /// The number of the attempt, counted from 1. It is 0 if the approval is for a provider and the
-    /// model call that sends it still has to claim it.
-    pub fence: u64,
-}
-
-impl Claim {
-    /// Returns the idempotency key of the call.
-    ///
-    /// The key is the same for every attempt to run this call. An idempotent tool recognizes the
-    /// call by it.
-    pub fn idempotency_key(&self) -> RecordId {
-        self.record
-    }
 }
 
 impl ApprovalRecord {
@@ -386,6 +245,67 @@ impl ApprovalRecord {
             | ApprovalState::Claimed { .. }
             | ApprovalState::Completed { .. }
             | ApprovalState::OutcomeUnknown { .. } => ApprovalStatus::Approved,
+        }
+    }
+
+    /// Returns the outcome of the approval request, or `None` while it is pending.
+    pub fn outcome(&self) -> Option<DeferredOutcome> {
+        Some(match &self.state {
+            ApprovalState::Pending => return None,
+            ApprovalState::Denied { decision } => {
+                DeferredOutcome::Denied { reason: decision.reason.clone() }
+            }
+            ApprovalState::Expired => DeferredOutcome::Expired,
+            ApprovalState::Superseded { .. } => DeferredOutcome::Superseded,
+            ApprovalState::Lapsed { .. } => DeferredOutcome::Lapsed,
+            ApprovalState::Revoked { .. } => DeferredOutcome::Revoked,
+            ApprovalState::Granted { .. } => DeferredOutcome::ForwardedToProvider,
+            ApprovalState::Claimed { .. } if self.provider_executed => {
+                DeferredOutcome::ForwardedToProvider
+            }
+            ApprovalState::Claimed { .. } => DeferredOutcome::Executing { record: self.id },
+            ApprovalState::Completed { outcome, .. } => {
+                DeferredOutcome::Executed { outcome: outcome.clone() }
+            }
+            ApprovalState::OutcomeUnknown { .. } => DeferredOutcome::OutcomeUnknown,
+        })
+    }
+
+    /// Returns the outcome of the approval request at the time `now`, or `None` while it is
+    /// pending.
+    ///
+    /// It differs from [`outcome`](Self::outcome) for a provider-executed tool after the end of its
+    /// lease. From then on no server waits for the provider's result, and the outcome is
+    /// [`DeferredOutcome::OutcomeUnknown`]. An approval that no model call has sent has no lease.
+    pub fn outcome_at(&self, now: UnixMillis) -> Option<DeferredOutcome> {
+        match &self.state {
+            ApprovalState::Claimed { lease_until, .. }
+                if self.provider_executed && *lease_until <= now =>
+            {
+                Some(DeferredOutcome::OutcomeUnknown)
+            }
+            _ => self.outcome(),
+        }
+    }
+
+    /// Returns whether the server that executes the call was lost, and the next approval executes it again.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn can_be_executed_again(&self, now: UnixMillis) -> bool {
+        let ApprovalState::Claimed { lease_until, .. } = &self.state else { return false };
+        self.idempotent && !self.provider_executed && *lease_until <= now
+    }
+
+    /// Returns the outcome of an approval that was granted and that no model call has
+    /// claimed.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn granted(&self) -> Option<DeferredOutcome> {
+        match &self.state {
+            ApprovalState::Granted { decision } => Some(DeferredOutcome::ForwardToProvider {
+                approved: true,
+                reason: decision.reason.clone(),
+                claim: Some(super::Claim { record: self.id, fence: 0 }),
+            }),
+            _ => None,
         }
     }
 
@@ -595,19 +515,4 @@ struct Descriptor<'a> {
 fn update_with_length(digest: &mut Sha256, field: &[u8]) {
     digest.update((field.len() as u64).to_be_bytes());
     digest.update(field);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_outcome_from_a_peer_is_deserialized_unchanged() {
-        // Such an output comes from a tool that queries another server and returns the response
-        // unchanged.
-        let raw = serde_json::value::RawValue::from_string(r#"{"a":"\ud800","a":1e400}"#.into());
-        let outcome = ToolOutcome::Output(Json::received(&raw.unwrap()).unwrap());
-        let text = serde_json::to_string(&outcome).unwrap();
-        assert_eq!(serde_json::from_str::<ToolOutcome>(&text).unwrap(), outcome);
-    }
 }

@@ -3,8 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use super::history::{
     History, HistoryRequest, approval_request, approval_response, assistant_index, client_output,
     first_new_result, settled_and_denied, tool_parts,
@@ -12,13 +10,13 @@ use super::history::{
 #[cfg(feature = "approvals")]
 use super::reopen::SentCall;
 use super::{
-    ApprovalRecord, CallProgress, ClientToolResult, DeferredOutcome, DeferredToolResult,
-    DeferredToolResults, OnNewMessage, PendingToolCall, UnverifiedApprovalRequest,
-    UnverifiedApprovalResponse, UnverifiedToolOutput,
+    ApprovalDecision, ApprovalRecord, CallProgress, ClientToolResult, DeferredOutcome,
+    DeferredToolResult, DeferredToolResults, OnNewMessage, PendingToolCall,
+    UnverifiedApprovalRequest, UnverifiedApprovalResponse, UnverifiedToolOutput,
 };
 use crate::UserText;
 use crate::id::{ApprovalId, MessageId};
-use crate::json::{Json, json_or_null, optional_text};
+use crate::json::Json;
 use crate::message::{Role, ToolState, UiMessage};
 
 /// The open tool calls of a client's history: approvals, denials, outputs and pending requests.
@@ -90,33 +88,6 @@ struct HistoryOutput {
     is_new: bool,
     output: UnverifiedToolOutput,
 }
-
-/// A user's decision about an approval request, sent separately from the chat history.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ApprovalDecision {
-    /// The id of the approval request.
-    pub approval_id: ApprovalId,
-    /// Whether the user approved the call (`true`) or denied it (`false`).
-    pub approved: bool,
-    /// The reason that the user gave. Half a surrogate pair, as a browser's string may hold it, is
-    /// read as U+FFFD.
-    #[serde(default, deserialize_with = "optional_text", skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// The input with which the call runs, if the user changed it. It is the whole input, and it counts
-    /// only for a tool that is [`editable`](super::EditableInput), with the first approval.
-    #[serde(default, deserialize_with = "json_or_null", skip_serializing_if = "Option::is_none")]
-    pub input: Option<Json>,
-}
-
-impl ApprovalDecision {
-    /// Creates a decision without a reason and without a changed input.
-    pub fn new(approval_id: ApprovalId, approved: bool) -> Self {
-        ApprovalDecision { approval_id, approved, reason: None, input: None }
-    }
-}
-
-debug_without_content!(ApprovalDecision { approval_id, approved });
 
 impl ResumePlan {
     /// Reads a history.
@@ -449,14 +420,12 @@ impl ResumePlan {
         let mut results = Vec::new();
         for ((message_at, response), answer) in self.approvals.iter().zip(answers) {
             let Some(AnsweredCall { tool_name, outcome, is_final }) = answer else { continue };
+            let tool_name = tool_name.unwrap_or_else(|| response.tool_name.clone());
             results.push(DeferredToolResult {
                 message_id: self.history.message_ids.get(*message_at).cloned(),
-                tool_call_id: response.tool_call_id.clone(),
-                tool_name: tool_name.unwrap_or_else(|| response.tool_name.clone()),
                 approval_id: Some(response.approval_id.clone()),
-                outcome,
-                changed_input: None,
                 is_final,
+                ..DeferredToolResult::of_call(response.tool_call_id.clone(), tool_name, outcome)
             });
         }
         for (call, outcome) in closed {
@@ -487,15 +456,13 @@ impl ResumePlan {
     ) -> DeferredToolResult {
         let request = self.history.requests.get(approval_id);
         let message = request.and_then(|request| self.history.message_ids.get(request.message));
-        let wire_id = request.map_or(&call.tool_call_id, |request| &request.tool_call_id);
+        let wire_id = request.map_or(&call.tool_call_id, |request| &request.tool_call_id).clone();
+        let is_final = outcome != DeferredOutcome::Rejected;
         DeferredToolResult {
             message_id: message.cloned(),
-            tool_call_id: wire_id.clone(),
-            tool_name: call.tool_name.clone(),
             approval_id: Some(approval_id.clone()),
-            changed_input: None,
-            is_final: outcome != DeferredOutcome::Rejected,
-            outcome,
+            is_final,
+            ..DeferredToolResult::of_call(wire_id, call.tool_name.clone(), outcome)
         }
     }
 
@@ -541,14 +508,10 @@ impl ResumePlan {
             }
             None => return CallResolution::Pending,
         };
+        let (id, name) = (call.tool_call_id.clone(), call.tool_name.clone());
         CallResolution::Resolved(DeferredToolResult {
             message_id: message_at.and_then(|at| self.history.message_ids.get(at)).cloned(),
-            tool_call_id: call.tool_call_id.clone(),
-            tool_name: call.tool_name.clone(),
-            approval_id: None,
-            outcome,
-            changed_input: None,
-            is_final: true,
+            ..DeferredToolResult::of_call(id, name, outcome)
         })
     }
 }

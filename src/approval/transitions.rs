@@ -17,8 +17,8 @@ use serde::Serialize;
 use crate::UserText;
 
 use super::{
-    ApprovalRecord, ApprovalState, Claim, DeferredOutcome, LeaseHolderId, OnNewMessage,
-    RecordedDecision, RevocationReason, ToolOutcome, UnixMillis,
+    ApprovalRecord, ApprovalState, Claim, LeaseHolderId, OnNewMessage, RecordedDecision,
+    RevocationReason, ToolOutcome, UnixMillis,
 };
 
 /// The output of a rule and the next state of the record.
@@ -31,30 +31,18 @@ pub struct Transition<T> {
     pub next: Option<ApprovalRecord>,
 }
 
-/// The output of [`ApprovalRecord::claim`].
+/// What a decision on a record has done: the output of [`ApprovalRecord::claim`], [`ApprovalRecord::lapse`] and
+/// [`ApprovalRecord::deny`]. The outcome of the call is that of the record afterwards, as
+/// [`ApprovalRecord::outcome_at`] returns it.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub enum ClaimResult {
+pub enum Stepped {
     /// The claim is granted: the caller must run the tool.
     Granted(Claim),
-    /// Another lease holder is running the tool for this decision.
-    InFlight,
-    /// The tool already ran for this decision.
-    Completed(ToolOutcome),
-    /// The lease for this decision ended without an outcome. The tool may or may not have run.
-    OutcomeUnknown,
-    /// The tool must not run.
-    Rejected(RejectionReason),
-}
-
-/// The output of [`ApprovalRecord::deny`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum DenyResult {
-    /// The call is denied, by this request or by an earlier one.
-    Denied,
-    /// The denial does not count: the request was already decided, has expired or was revoked.
-    Rejected(RejectionReason),
+    /// The decision counts, by this request or by an earlier one, and the caller must not run the tool.
+    Counts,
+    /// The decision does not count.
+    Refused(RejectionReason),
 }
 
 /// The output of a request from a lease holder.
@@ -139,22 +127,20 @@ impl ApprovalRecord {
         decision: &RecordedDecision,
         lease_holder: LeaseHolderId,
         lease: Duration,
-    ) -> Transition<ClaimResult> {
+    ) -> Transition<Stepped> {
         let now = decision.decided_at;
         let claimed = |decision: &RecordedDecision, fence| {
             let decision = decision.clone();
             let lease_until = now.after(lease);
             self.transition_to(
-                ClaimResult::Granted(Claim { record: self.id, fence }),
+                Stepped::Granted(Claim { record: self.id, fence }),
                 ApprovalState::Claimed { decision, lease_holder, fence, lease_until },
             )
         };
-        let refused = |cause| self.unchanged(ClaimResult::Rejected(cause));
+        let refused = |cause| self.unchanged(Stepped::Refused(cause));
         match &self.state {
-            ApprovalState::Pending if self.expires_at <= now => self.transition_to(
-                ClaimResult::Rejected(RejectionReason::Expired),
-                ApprovalState::Expired,
-            ),
+            ApprovalState::Pending if self.expires_at <= now => self
+                .transition_to(Stepped::Refused(RejectionReason::Expired), ApprovalState::Expired),
             ApprovalState::Pending if self.is_self_approval(&decision.decided_by) => {
                 refused(RejectionReason::SelfApproval)
             }
@@ -180,27 +166,23 @@ impl ApprovalRecord {
                 if now < *lease_until =>
             {
                 self.unchanged(match *by == lease_holder {
-                    true => ClaimResult::Granted(Claim { record: self.id, fence: *fence }),
-                    false => ClaimResult::InFlight,
+                    true => Stepped::Granted(Claim { record: self.id, fence: *fence }),
+                    false => Stepped::Counts,
                 })
             }
             ApprovalState::Claimed { .. } if self.provider_executed => {
-                self.unchanged(ClaimResult::OutcomeUnknown)
+                self.unchanged(Stepped::Counts)
             }
             ApprovalState::Claimed { decision: first, fence, .. } if self.idempotent => {
                 claimed(first, fence + 1)
             }
             ApprovalState::Claimed { decision: first, .. } => {
                 let decision = first.clone();
-                self.transition_to(
-                    ClaimResult::OutcomeUnknown,
-                    ApprovalState::OutcomeUnknown { decision },
-                )
+                self.transition_to(Stepped::Counts, ApprovalState::OutcomeUnknown { decision })
             }
-            ApprovalState::Completed { outcome, .. } => {
-                self.unchanged(ClaimResult::Completed(outcome.clone()))
+            ApprovalState::Completed { .. } | ApprovalState::OutcomeUnknown { .. } => {
+                self.unchanged(Stepped::Counts)
             }
-            ApprovalState::OutcomeUnknown { .. } => self.unchanged(ClaimResult::OutcomeUnknown),
         }
     }
 
@@ -216,12 +198,12 @@ impl ApprovalRecord {
         &self,
         decision: &RecordedDecision,
         lease_holder: LeaseHolderId,
-    ) -> Transition<ClaimResult> {
+    ) -> Transition<Stepped> {
         let claimed = self.claim(decision, lease_holder, Duration::ZERO);
-        if !matches!(claimed.output, ClaimResult::Granted(_)) {
+        if !matches!(claimed.output, Stepped::Granted(_)) {
             return claimed;
         }
-        let granted = ClaimResult::Granted(Claim { record: self.id, fence: 0 });
+        let granted = Stepped::Granted(Claim { record: self.id, fence: 0 });
         match &self.state {
             ApprovalState::Pending => {
                 let decision = decision.clone();
@@ -232,43 +214,25 @@ impl ApprovalRecord {
         }
     }
 
-    /// Returns the outcome of an approval that was [granted](Self::grant) and that no model call has
-    /// claimed.
-    #[cfg(feature = "approvals")]
-    pub(crate) fn granted(&self) -> Option<DeferredOutcome> {
-        match &self.state {
-            ApprovalState::Granted { decision } => Some(DeferredOutcome::ForwardToProvider {
-                approved: true,
-                reason: decision.reason.clone(),
-                claim: Some(Claim { record: self.id, fence: 0 }),
-            }),
-            _ => None,
-        }
-    }
-
     /// Records that an approval arrived with or after a newer message of the user. The tool does not
     /// run. If a newer message [denies](OnNewMessage::Deny) the request, the request is denied.
     ///
     /// A request that is not pending any more keeps its state, and its outcome stands.
-    pub fn lapse(&self, decision: &RecordedDecision) -> Transition<ClaimResult> {
+    pub fn lapse(&self, decision: &RecordedDecision) -> Transition<Stepped> {
         match &self.state {
-            ApprovalState::Pending if self.expires_at <= decision.decided_at => self.transition_to(
-                ClaimResult::Rejected(RejectionReason::Expired),
-                ApprovalState::Expired,
-            ),
+            ApprovalState::Pending if self.expires_at <= decision.decided_at => self
+                .transition_to(Stepped::Refused(RejectionReason::Expired), ApprovalState::Expired),
             ApprovalState::Pending if self.on_new_message == OnNewMessage::Deny => self
                 .transition_to(
-                    ClaimResult::Rejected(RejectionReason::AlreadyDecided),
+                    Stepped::Refused(RejectionReason::AlreadyDecided),
                     self.denied_by_message(decision.decided_at),
                 ),
             ApprovalState::Pending => self.transition_to(
-                ClaimResult::Rejected(RejectionReason::Lapsed),
+                Stepped::Refused(RejectionReason::Lapsed),
                 ApprovalState::Lapsed { decision: decision.clone() },
             ),
-            ApprovalState::Expired => {
-                self.unchanged(ClaimResult::Rejected(RejectionReason::Expired))
-            }
-            _ => self.unchanged(ClaimResult::Rejected(RejectionReason::AlreadyDecided)),
+            ApprovalState::Expired => self.unchanged(Stepped::Refused(RejectionReason::Expired)),
+            _ => self.unchanged(Stepped::Refused(RejectionReason::AlreadyDecided)),
         }
     }
 
@@ -289,18 +253,16 @@ impl ApprovalRecord {
     }
 
     /// Denies the call. A denial is final for this call.
-    pub fn deny(&self, decision: &RecordedDecision) -> Transition<DenyResult> {
-        let refused = |cause| self.unchanged(DenyResult::Rejected(cause));
+    pub fn deny(&self, decision: &RecordedDecision) -> Transition<Stepped> {
+        let refused = |cause| self.unchanged(Stepped::Refused(cause));
         match &self.state {
-            ApprovalState::Pending if self.expires_at <= decision.decided_at => self.transition_to(
-                DenyResult::Rejected(RejectionReason::Expired),
-                ApprovalState::Expired,
-            ),
+            ApprovalState::Pending if self.expires_at <= decision.decided_at => self
+                .transition_to(Stepped::Refused(RejectionReason::Expired), ApprovalState::Expired),
             ApprovalState::Pending => {
                 let decision = decision.clone();
-                self.transition_to(DenyResult::Denied, ApprovalState::Denied { decision })
+                self.transition_to(Stepped::Counts, ApprovalState::Denied { decision })
             }
-            ApprovalState::Denied { .. } => self.unchanged(DenyResult::Denied),
+            ApprovalState::Denied { .. } => self.unchanged(Stepped::Counts),
             ApprovalState::Expired => refused(RejectionReason::Expired),
             ApprovalState::Superseded { .. } => refused(RejectionReason::Superseded),
             ApprovalState::Revoked { cause, .. } => refused(RejectionReason::Revoked(*cause)),
@@ -457,53 +419,6 @@ impl ApprovalRecord {
         }
     }
 
-    /// Returns the outcome of the approval request, or `None` while it is pending.
-    pub fn outcome(&self) -> Option<DeferredOutcome> {
-        Some(match &self.state {
-            ApprovalState::Pending => return None,
-            ApprovalState::Denied { decision } => {
-                DeferredOutcome::Denied { reason: decision.reason.clone() }
-            }
-            ApprovalState::Expired => DeferredOutcome::Expired,
-            ApprovalState::Superseded { .. } => DeferredOutcome::Superseded,
-            ApprovalState::Lapsed { .. } => DeferredOutcome::Lapsed,
-            ApprovalState::Revoked { .. } => DeferredOutcome::Revoked,
-            ApprovalState::Granted { .. } => DeferredOutcome::ForwardedToProvider,
-            ApprovalState::Claimed { .. } if self.provider_executed => {
-                DeferredOutcome::ForwardedToProvider
-            }
-            ApprovalState::Claimed { .. } => DeferredOutcome::Executing { record: self.id },
-            ApprovalState::Completed { outcome, .. } => {
-                DeferredOutcome::Executed { outcome: outcome.clone() }
-            }
-            ApprovalState::OutcomeUnknown { .. } => DeferredOutcome::OutcomeUnknown,
-        })
-    }
-
-    /// Returns the outcome of the approval request at the time `now`, or `None` while it is
-    /// pending.
-    ///
-    /// It differs from [`outcome`](Self::outcome) for a provider-executed tool after the end of its
-    /// lease. From then on no server waits for the provider's result, and the outcome is
-    /// [`DeferredOutcome::OutcomeUnknown`]. An approval that no model call has sent has no lease.
-    pub fn outcome_at(&self, now: UnixMillis) -> Option<DeferredOutcome> {
-        match &self.state {
-            ApprovalState::Claimed { lease_until, .. }
-                if self.provider_executed && *lease_until <= now =>
-            {
-                Some(DeferredOutcome::OutcomeUnknown)
-            }
-            _ => self.outcome(),
-        }
-    }
-
-    /// Returns whether the server that executes the call was lost, and the next approval executes it again.
-    #[cfg(feature = "approvals")]
-    pub(crate) fn can_be_executed_again(&self, now: UnixMillis) -> bool {
-        let ApprovalState::Claimed { lease_until, .. } = &self.state else { return false };
-        self.idempotent && !self.provider_executed && *lease_until <= now
-    }
-
     /// Returns the state of a request that a newer message of its requester has denied.
     fn denied_by_message(&self, at: UnixMillis) -> ApprovalState {
         let reason = Some(UserText::DeniedByMessage.to_string());
@@ -529,8 +444,8 @@ impl ApprovalRecord {
 mod tests {
     use super::*;
     use crate::approval::{
-        DefinitionDigest, EditableInput, KeyRing, NewApprovalRequest, OnNewMessage, Principal,
-        RecordId,
+        DeferredOutcome, DefinitionDigest, EditableInput, KeyRing, NewApprovalRequest,
+        OnNewMessage, Principal, RecordId,
     };
     use crate::json::Json;
 
@@ -576,9 +491,9 @@ mod tests {
         assert_eq!((again.output, again.next), (granted.output, None));
         assert_eq!(record.outcome_at(later), Some(DeferredOutcome::ForwardedToProvider));
         assert!(record.granted().is_some());
-        let other = ClaimResult::Rejected(RejectionReason::AlreadyDecided);
+        let other = Stepped::Refused(RejectionReason::AlreadyDecided);
         assert_eq!(record.grant(&approval("bob", later), holder(2)).output, other);
-        let denied = DenyResult::Rejected(RejectionReason::AlreadyDecided);
+        let denied = Stepped::Refused(RejectionReason::AlreadyDecided);
         assert_eq!(record.deny(&approval("ada", later)).output, denied);
     }
 
@@ -586,7 +501,7 @@ mod tests {
     fn a_granted_approval_is_sent_by_one_sender_which_may_repeat_its_request() {
         let (record, now) = provider_executed();
         let granted = record.grant(&approval("ada", now), holder(1));
-        assert!(matches!(granted.output, ClaimResult::Granted(_)), "{granted:?}");
+        assert!(matches!(granted.output, Stepped::Granted(_)), "{granted:?}");
         let later = now.after(MINUTE * 100);
         let record = granted.next.unwrap();
         let sent = record.forward(holder(2), MINUTE, later);
@@ -598,9 +513,9 @@ mod tests {
         assert_eq!(record.forward(holder(3), MINUTE, later).output, LeaseResult::Lost);
         // The outcome is unknown after the lease of the sender, and not before.
         let at = |time| record.grant(&approval("ada", time), holder(1)).output;
-        assert_eq!(at(later), ClaimResult::InFlight);
+        assert_eq!(at(later), Stepped::Counts);
         assert_eq!(record.outcome_at(later), Some(DeferredOutcome::ForwardedToProvider));
-        assert_eq!(at(later.after(MINUTE)), ClaimResult::OutcomeUnknown);
+        assert_eq!(at(later.after(MINUTE)), Stepped::Counts);
         let unknown = Some(DeferredOutcome::OutcomeUnknown);
         assert_eq!(record.outcome_at(later.after(MINUTE)), unknown);
     }
@@ -610,7 +525,7 @@ mod tests {
         let (mut record, now) = provider_executed();
         (record.provider_executed, record.idempotent) = (false, idempotent);
         let claimed = record.claim(&approval("ada", now), holder(1), MINUTE);
-        let ClaimResult::Granted(claim) = claimed.output else { panic!("{claimed:?}") };
+        let Stepped::Granted(claim) = claimed.output else { panic!("{claimed:?}") };
         (claimed.next.unwrap(), claim, now)
     }
 
@@ -630,10 +545,10 @@ mod tests {
         let (mut record, now) = provider_executed();
         (record.provider_executed, record.decided_by_others) = (false, true);
         let own = record.claim(&approval("ada", now), holder(1), MINUTE);
-        let refused = ClaimResult::Rejected(RejectionReason::SelfApproval);
+        let refused = Stepped::Refused(RejectionReason::SelfApproval);
         assert_eq!((own.output, own.next), (refused, None));
         let other = record.claim(&approval("bob", now), holder(1), MINUTE);
-        assert!(matches!(other.output, ClaimResult::Granted(_)), "{other:?}");
+        assert!(matches!(other.output, Stepped::Granted(_)), "{other:?}");
     }
 
     #[cfg(feature = "approvals")]

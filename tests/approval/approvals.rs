@@ -13,10 +13,10 @@ use ui_message_stream::approval::ApprovalLimits;
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::store::{InMemoryLedger, update};
 use ui_message_stream::approval::{
-    ApprovalDecision, AuditEvent, AuditEventKind, CallToApprove, ClaimResult, DeferredOutcome,
+    ApprovalDecision, AuditEvent, AuditEventKind, CallToApprove, DeferredOutcome,
     DeferredToolResults, IssuedApproval, KeyRing, LeaseHolderId, PendingToolCall, Principal,
-    RecordId, RecordedDecision, RequestApprovalError, RevocationReason, ToolOutcome, Transition,
-    UnixMillis,
+    RecordId, RecordedDecision, RequestApprovalError, RevocationReason, Stepped, ToolOutcome,
+    Transition, UnixMillis,
 };
 
 use super::one_tool::{
@@ -519,7 +519,7 @@ fn decide_elsewhere(ledger: &InMemoryLedger, id: RecordId, elsewhere: Elsewhere)
         let next = match elsewhere {
             Elsewhere::Approves => {
                 let claimed = record.claim(&decision, LeaseHolderId::from_bytes([9; 16]), LEASE);
-                let ClaimResult::Granted(claim) = &claimed.output else { panic!() };
+                let Stepped::Granted(claim) = &claimed.output else { panic!() };
                 claimed.next.unwrap().complete(claim, &done(), now).next
             }
             Elsewhere::Denies => record.deny(&decision).next,

@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use ui_message_stream::Json;
 use ui_message_stream::approval::{
-    ApprovalRecord, ApprovalState, Claim, ClaimResult, DefinitionDigest, DenyResult, KeyRing,
+    ApprovalRecord, ApprovalState, Claim, DeferredOutcome, DefinitionDigest, KeyRing,
     LeaseHolderId, LeaseResult, NewApprovalRequest, OnNewMessage, Principal, RecordId,
-    RecordedDecision, RejectionReason, RevocationReason, ToolOutcome, Transition, UnixMillis,
+    RecordedDecision, RejectionReason, RevocationReason, Stepped, ToolOutcome, Transition,
+    UnixMillis,
 };
 
 /// The actors: two requests of one user, and one request of another user who may decide as well.
@@ -303,8 +304,9 @@ impl Ledger {
             }
             Operation::Claim(by) => {
                 let lease_holder = LeaseHolderId::from_bytes([ACTORS[by].1; 16]);
-                match self.store(self.record.claim(&decision(by), lease_holder, lease)) {
-                    ClaimResult::Granted(claim) => {
+                let stepped = self.store(self.record.claim(&decision(by), lease_holder, lease));
+                match (stepped, self.record.outcome_at(now)) {
+                    (Stepped::Granted(claim), _) => {
                         assert_eq!(claim.idempotency_key(), self.record.id);
                         let fence = claim.fence;
                         if self.claims[by].last() != Some(&claim) {
@@ -312,25 +314,28 @@ impl Ledger {
                         }
                         OperationResult::Granted(fence)
                     }
-                    ClaimResult::InFlight => OperationResult::InFlight,
-                    ClaimResult::Completed(ToolOutcome::Output(output)) => {
-                        OperationResult::Completed(output.decode().unwrap(), false)
-                    }
-                    ClaimResult::Completed(ToolOutcome::Failed(by)) => {
-                        OperationResult::Completed(by.parse().unwrap(), true)
-                    }
-                    ClaimResult::OutcomeUnknown => OperationResult::Unknown,
-                    ClaimResult::Rejected(cause) => rejected(cause),
+                    (Stepped::Refused(cause), _) => rejected(cause),
+                    (Stepped::Counts, Some(outcome)) => match outcome {
+                        DeferredOutcome::Executing { .. } => OperationResult::InFlight,
+                        DeferredOutcome::Executed { outcome: ToolOutcome::Output(output) } => {
+                            OperationResult::Completed(output.decode().unwrap(), false)
+                        }
+                        DeferredOutcome::Executed { outcome: ToolOutcome::Failed(by) } => {
+                            OperationResult::Completed(by.parse().unwrap(), true)
+                        }
+                        DeferredOutcome::OutcomeUnknown => OperationResult::Unknown,
+                        other => panic!("{other:?}"),
+                    },
                     other => panic!("{other:?}"),
                 }
             }
             Operation::Deny(by) => match self.store(self.record.deny(&decision(by))) {
-                DenyResult::Denied => OperationResult::Denied,
-                DenyResult::Rejected(cause) => rejected(cause),
+                Stepped::Counts => OperationResult::Denied,
+                Stepped::Refused(cause) => rejected(cause),
                 other => panic!("{other:?}"),
             },
             Operation::Lapse(by) => match self.store(self.record.lapse(&decision(by))) {
-                ClaimResult::Rejected(cause) => rejected(cause),
+                Stepped::Refused(cause) => rejected(cause),
                 other => panic!("{other:?}"),
             },
             Operation::Supersede => {
@@ -501,13 +506,17 @@ fn the_record_of_a_provider_executed_call_stays_claimed_after_its_lease() {
     let lease = Duration::from_millis(1);
     let (first, second) = (LeaseHolderId::from_bytes([1; 16]), LeaseHolderId::from_bytes([2; 16]));
     let granted = record.claim(&approval(START), first, lease);
-    assert!(matches!(granted.output, ClaimResult::Granted(_)));
+    assert!(matches!(granted.output, Stepped::Granted(_)));
     let claimed = granted.next.unwrap();
     let later = START + 1_000_000;
     assert_eq!(claimed.expire(UnixMillis(later)).next, None);
     assert_eq!(claimed.revoke(RevocationReason::NotPermitted, UnixMillis(later)).next, None);
     let claimed_again = claimed.claim(&approval(later), second, lease);
-    assert_eq!((claimed_again.output, claimed_again.next), (ClaimResult::OutcomeUnknown, None));
+    assert_eq!((claimed_again.output, claimed_again.next), (Stepped::Counts, None));
+    let unknown = Some(DeferredOutcome::OutcomeUnknown);
+    assert_eq!(claimed.outcome_at(UnixMillis(later)), unknown);
     let claimed_soon = claimed.claim(&approval(START), second, lease);
-    assert_eq!((claimed_soon.output, claimed_soon.next), (ClaimResult::InFlight, None));
+    assert_eq!((claimed_soon.output, claimed_soon.next), (Stepped::Counts, None));
+    let forwarded = Some(DeferredOutcome::ForwardedToProvider);
+    assert_eq!(claimed.outcome_at(UnixMillis(START)), forwarded);
 }

@@ -14,8 +14,8 @@ use ui_message_stream::approval::store::{
     PendingLimits, RECORD_RETENTION, RecordList, Snapshot, conformance, update,
 };
 use ui_message_stream::approval::{
-    ApprovalRecord, ApprovalState, ClaimResult, LeaseHolderId, Principal, RecordId,
-    RecordedDecision, UnixMillis,
+    ApprovalRecord, ApprovalState, DeferredOutcome, LeaseHolderId, Principal, RecordId,
+    RecordedDecision, Stepped, UnixMillis,
 };
 
 #[tokio::test]
@@ -41,18 +41,21 @@ async fn requests_and_leases_expire_while_the_clock_of_the_system_stands_still()
             let decision = RecordedDecision::new(decided_by, now);
             record.claim(&decision, LeaseHolderId::from_bytes([holder; 16]), MINUTE)
         };
-        update(&ledger, running.id, claim).await.unwrap().unwrap().1
+        let (record, stepped) = update(&ledger, running.id, claim).await.unwrap().unwrap();
+        (stepped, record.outcome())
     };
     let expire = async || {
         let expire = |record: &ApprovalRecord, now| record.expire(now);
         update(&ledger, pending.id, expire).await.unwrap().unwrap().0.state
     };
-    assert!(matches!(claim(1).await, ClaimResult::Granted(_)));
+    assert!(matches!(claim(1).await, (Stepped::Granted(_), _)));
     tokio::time::advance(MINUTE / 2).await;
-    assert!(matches!(claim(2).await, ClaimResult::InFlight));
+    let executing = DeferredOutcome::Executing { record: running.id };
+    assert_eq!(claim(2).await, (Stepped::Counts, Some(executing)));
     assert_eq!(expire().await, ApprovalState::Pending);
     tokio::time::advance(MINUTE).await;
-    assert_eq!(claim(2).await, ClaimResult::OutcomeUnknown);
+    let unknown = DeferredOutcome::OutcomeUnknown;
+    assert_eq!(claim(2).await, (Stepped::Counts, Some(unknown)));
     tokio::time::advance(60 * MINUTE).await;
     assert_eq!(expire().await, ApprovalState::Expired);
     let passed = now(&ledger).await.0 - start.0;

@@ -10,10 +10,10 @@ use test_support::approvals::{self, answered, with_new_message};
 use test_support::requests::{ada, request};
 use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore, LedgerStoreError, update};
 use ui_message_stream::approval::{
-    Approvals, ApprovedCall, AuditEvent, AuditSink, ChangedInput, Claim, ClaimResult,
-    DeferredOutcome, DeferredToolResults, DefinitionDigest, EditableInput, IssuedApproval,
-    LeaseHolderId, OnNewMessage, Principal, Progress, RecordId, RecordedDecision, ResumePlan,
-    RunningCalls, ToolInfo, ToolOutcome, Toolbox, UnixMillis,
+    Approvals, ApprovedCall, AuditEvent, AuditSink, ChangedInput, Claim, DeferredOutcome,
+    DeferredToolResults, DefinitionDigest, EditableInput, IssuedApproval, LeaseHolderId,
+    OnNewMessage, Principal, Progress, RecordId, RecordedDecision, ResumePlan, RunningCalls,
+    Stepped, ToolInfo, ToolOutcome, Toolbox, UnixMillis,
 };
 use ui_message_stream::{BoxFuture, ChatRequest, Json};
 
@@ -176,11 +176,11 @@ impl Bench {
         let lease_holder = LeaseHolderId::from_bytes([9; 16]);
         let claimed = update(&*self.ledger, issued.record, |record, now| {
             let decision = RecordedDecision::new(ada(), now);
-            let decision = decision.with_changed_input(input.clone(), record);
+            let decision = decision.with_changed_input(input.clone(), &record.input);
             record.claim(&decision, lease_holder, LEASE)
         });
         match claimed.await.unwrap().unwrap().1 {
-            ClaimResult::Granted(claim) => claim,
+            Stepped::Granted(claim) => claim,
             other => panic!("{other:?}"),
         }
     }

@@ -14,13 +14,13 @@ use super::lease::Lease;
 use super::ledger_requests::take_step;
 use super::{AuditEvent, AuditEventKind, ChatApprovals, Toolbox};
 use crate::approval::judge::{
-    Answer, Judge, Step, Stepped, Verdict, approvals_without_record, outcome_of, results_of,
+    Answer, Judge, Step, Verdict, approvals_without_record, outcome_of, results_of,
 };
 use crate::approval::resume::AnsweredCall;
 use crate::approval::store::{LedgerStoreError, system_time};
 use crate::approval::{
     ApprovalRecord, DeferredOutcome, PendingToolCall, RecordId, RejectionReason, ResumePlan,
-    UnixMillis, UnverifiedToolOutput,
+    Stepped, UnixMillis, UnverifiedToolOutput,
 };
 use crate::id::{ApprovalId, MessageId, log_causes};
 use crate::request::ChatRequest;
@@ -41,7 +41,8 @@ pub(super) struct Answers {
 impl Answers {
     /// The answers to the calls of a history that the host keeps.
     pub(super) fn new(plan: ResumePlan, client_executed: Vec<PendingToolCall>) -> Self {
-        let (unverified, continued) = (Vec::new(), None);
+        let unverified = Vec::new();
+        let continued = None;
         Answers { plan, client_executed, unverified, continued, includes_earlier: false }
     }
 
@@ -100,7 +101,9 @@ impl Answers {
             unanswered.extend(record.map(|record| (record.clone(), request.id)));
         }
         let known = AnsweredCalls { unverified, ..AnsweredCalls::default() };
-        let (unsent, leases, is_claimed) = (HashMap::new(), HashMap::new(), false);
+        let unsent = HashMap::new();
+        let leases = HashMap::new();
+        let is_claimed = false;
         let mut taken = TakenSteps { approvals, now, answers, known, unsent, leases, is_claimed };
         for step in [Step::Deny, Step::Lapse, Step::Claim] {
             let is_lost = taken.take(step).await?;
@@ -119,9 +122,10 @@ impl Answers {
         answers: &[Answer<'_>],
     ) -> Result<ReadRecords, LedgerStoreError> {
         let inner = &approvals.inner;
-        let open = match self.includes_earlier {
-            true => OpenRequest::of_history(&self.plan, approvals),
-            false => Vec::new(),
+        let open = if self.includes_earlier {
+            OpenRequest::of_history(&self.plan, approvals)
+        } else {
+            Vec::new()
         };
         // Leases are measured by the clock of the ledger.
         let (now, pending) = inner.pending_records(&approvals.pending_list()).await?;
@@ -202,7 +206,8 @@ impl Answers {
             superseded.filter(|(record, id)| self.plan.is_closed_by_message(record, id));
         let superseded: Vec<RecordId> = superseded.map(|(record, _)| record.id).collect();
         let is_superseded = !superseded.is_empty();
-        let (approvals, last_known) = (approvals.clone(), unanswered.clone());
+        let approvals = approvals.clone();
+        let last_known = unanswered.clone();
         let closing = async move { close_unanswered(&approvals, unanswered, &superseded).await };
         let mut closed = match tokio::spawn(closing).await {
             Ok(closed) => closed?,
@@ -263,7 +268,8 @@ impl OpenRequest {
     fn of_history(plan: &ResumePlan, approvals: &ChatApprovals) -> Vec<Self> {
         let now = system_time();
         let open = plan.open_calls().filter_map(|(id, is_superseded)| {
-            let (keys, id) = (&approvals.inner.keys, id.clone());
+            let keys = &approvals.inner.keys;
+            let id = id.clone();
             let record = ApprovalRecord::record_id_from_token(&id, keys, now)?;
             Some(OpenRequest { record, id, is_superseded })
         });
@@ -285,7 +291,8 @@ async fn close_unanswered(
     unanswered: Vec<(ApprovalRecord, ApprovalId)>,
     superseded: &[RecordId],
 ) -> Result<Vec<(ApprovalRecord, ApprovalId)>, LedgerStoreError> {
-    let (mut closed, mut failure) = (Vec::new(), None);
+    let mut closed = Vec::new();
+    let mut failure = None;
     for (record, id) in unanswered {
         let is_superseded = superseded.contains(&record.id);
         let rule = |record: &ApprovalRecord, now| {
@@ -317,7 +324,8 @@ fn audit_refused(
     if let Some(record) = record {
         event = event.with_record(record);
     }
-    let (call, tool) = (&answer.response.tool_call_id, &answer.response.tool_name);
+    let call = &answer.response.tool_call_id;
+    let tool = &answer.response.tool_name;
     approvals.inner.audit(&event.with_call(&approvals.chat, call, tool));
 }
 
@@ -353,7 +361,7 @@ impl TakenSteps<'_> {
             let (record, stepped, time) = match taken.await {
                 Ok((RecordUpdate { record, output, at, .. }, lease)) => {
                     self.leases.extend(lease.map(|lease| (record.id, lease)));
-                    (record, output, at)
+                    (record, Some(output), at)
                 }
                 Err(_) if step == Step::Lapse => {
                     let lost = "an approval that lapses could not be stored";
@@ -361,15 +369,15 @@ impl TakenSteps<'_> {
                 }
                 Err(_) => {
                     is_lost = true;
-                    (last_known.clone(), Stepped::Unknown, self.now)
+                    (last_known.clone(), None, self.now)
                 }
             };
-            self.is_claimed |= matches!(stepped, Stepped::Granted(_));
-            if stepped != Stepped::Unknown || !record.is_pending() {
+            self.is_claimed |= matches!(stepped, Some(Stepped::Granted(_)));
+            if stepped.is_some() || !record.is_pending() {
                 self.describe(&record);
             }
             let response = self.answers[at].answer.response;
-            if matches!(stepped, Stepped::Granted(_) | Stepped::Counts) {
+            if matches!(stepped, Some(Stepped::Granted(_) | Stepped::Counts)) {
                 self.known.accepted.insert(response.approval_id.clone());
             }
             let outcome = outcome_of(response, &record, stepped, time);
@@ -412,14 +420,16 @@ impl TakenSteps<'_> {
                 DeferredOutcome::Approved { claim, .. } => {
                     let lease = claim.as_ref().and_then(|claim| self.leases.remove(&claim.record));
                     match lease {
-                        Some(lease) => DeferredCall::Approved(ClaimedCall::new(lease, report)),
+                        Some(lease) => DeferredCall::Approved(ClaimedCall { report, lease }),
                         // Never: each approved result of the ledger has its claim.
                         None => DeferredCall::Settled(report.of_unknown_outcome()),
                     }
                 }
                 DeferredOutcome::Executing { record } => {
-                    let (approvals, answer) = (self.approvals.clone(), steps.get(record).copied());
-                    DeferredCall::InFlight(InFlightCall::new(approvals, *record, answer, report))
+                    let approvals = self.approvals.clone();
+                    let answer = steps.get(record).copied();
+                    let record = *record;
+                    DeferredCall::InFlight(InFlightCall { approvals, record, answer, report })
                 }
                 DeferredOutcome::Denied { .. } => DeferredCall::Denied(report),
                 DeferredOutcome::ForwardToProvider { .. }
@@ -450,7 +460,8 @@ fn spawn_step(
     record: &ApprovalRecord,
 ) -> oneshot::Receiver<(RecordUpdate<Stepped>, Option<Lease>)> {
     let (sender, taken) = oneshot::channel();
-    let (approvals, record) = (approvals.clone(), record.clone());
+    let approvals = approvals.clone();
+    let record = record.clone();
     let response = answer.response.clone();
     let sending = async move {
         match take_step(&approvals, step, &response, &record).await {

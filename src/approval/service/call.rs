@@ -25,8 +25,8 @@ use crate::UserText;
 use crate::approval::judge::Step;
 use crate::approval::store::LedgerStoreError;
 use crate::approval::{
-    ApprovalRecord, ClaimResult, DeferredOutcome, DeferredToolResult, LeaseHolderId, RecordId,
-    RecordedDecision, ToolOutcome,
+    ApprovalRecord, DeferredOutcome, DeferredToolResult, LeaseHolderId, RecordId, RecordedDecision,
+    Stepped, ToolOutcome,
 };
 use crate::event::AgentEvent;
 use crate::id::{ToolCallId, log_error, log_text};
@@ -96,15 +96,11 @@ pub enum DeferredCall {
 #[must_use = "a claimed call that is dropped has an unknown outcome"]
 pub struct ClaimedCall {
     /// The call as it is reported. Its outcome is set when the call is settled.
-    report: SettledCall,
-    lease: Lease,
+    pub(super) report: SettledCall,
+    pub(super) lease: Lease,
 }
 
 impl ClaimedCall {
-    pub(super) fn new(lease: Lease, report: SettledCall) -> Self {
-        ClaimedCall { report, lease }
-    }
-
     /// Returns the id of the call on the wire.
     pub fn tool_call_id(&self) -> &ToolCallId {
         &self.report.result().tool_call_id
@@ -178,8 +174,10 @@ impl ClaimedCall {
         F: FnOnce(ApprovedCall, Progress) -> Fut + Send + 'static,
         Fut: Future<Output: Into<ToolOutcome>> + Send,
     {
-        let (progress, report) = (Progress::default(), self.report.clone());
-        let (call, emitter) = (self.call().clone(), progress.clone());
+        let progress = Progress::default();
+        let report = self.report.clone();
+        let call = self.call().clone();
+        let emitter = progress.clone();
         let tool = async move { run(call, emitter).await.into() };
         let tool = tokio::spawn(tool.in_current_span());
         let settling = tokio::spawn(self.settle_after(tool).in_current_span());
@@ -217,24 +215,15 @@ impl fmt::Debug for ClaimedCall {
 /// An approved tool call that another request executes.
 #[must_use]
 pub struct InFlightCall {
-    approvals: ChatApprovals,
-    record: RecordId,
+    pub(super) approvals: ChatApprovals,
+    pub(super) record: RecordId,
     /// What the request answers, if it does: an approval claims the call of an idempotent tool after the lease of the
     /// other request, and a denial closes it.
-    answer: Option<Step>,
-    report: SettledCall,
+    pub(super) answer: Option<Step>,
+    pub(super) report: SettledCall,
 }
 
 impl InFlightCall {
-    pub(super) fn new(
-        approvals: ChatApprovals,
-        record: RecordId,
-        answer: Option<Step>,
-        report: SettledCall,
-    ) -> Self {
-        InFlightCall { approvals, record, answer, report }
-    }
-
     /// Returns the result of the call as it is now: it is being executed.
     pub fn result(&self) -> &DeferredToolResult {
         self.report.result()
@@ -335,9 +324,9 @@ impl InFlightCall {
         let Some(first) = record.decision().cloned() else { return Ok(None) };
         let decide = |now| RecordedDecision { decided_at: now, ..first.clone() };
         let update = claim(&self.approvals, record, lease_holder, decide).await?;
-        let ClaimResult::Granted(claim) = &update.output else { return Ok(None) };
+        let Stepped::Granted(claim) = &update.output else { return Ok(None) };
         let lease = Lease::new(&self.approvals, &update.record, claim);
-        Ok(lease.map(|lease| ClaimedCall::new(lease, self.report.clone())))
+        Ok(lease.map(|lease| ClaimedCall { report: self.report.clone(), lease }))
     }
 }
 
@@ -564,7 +553,8 @@ mod tests {
     #[tokio::test]
     async fn a_tool_that_the_shutdown_of_the_runtime_cancels_has_an_unknown_outcome() {
         let approvals = Approvals::new(ToolList::new().tool("delete", "Deletes.", &Json::null()));
-        let (ada, chat) = (Principal::new("ada"), "chat".into());
+        let ada = Principal::new("ada");
+        let chat = "chat".into();
         let approvals_of_chat = approvals.for_chat(&ada, &chat);
         let requested = approvals_of_chat
             .request_approval_of(&ToolCall::new("call_1", "delete"), &Json::null())

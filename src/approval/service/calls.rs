@@ -123,7 +123,8 @@ impl DeferredCalls {
             let run = Arc::clone(&run);
             move |call, progress| run(call, progress)
         };
-        let (mut ready, mut executing) = (VecDeque::new(), SelectAll::new());
+        let mut ready = VecDeque::new();
+        let mut executing = SelectAll::new();
         for call in self.calls {
             match call {
                 DeferredCall::Approved(call) => executing.push(Execution(Some(call.run(run())))),

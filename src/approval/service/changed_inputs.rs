@@ -10,7 +10,8 @@ pub(super) async fn check_changed_inputs(
     approvals: &ChatApprovals,
     plan: &ResumePlan,
 ) -> Result<(), RedeemError> {
-    let (inner, now) = (&approvals.inner, system_time());
+    let inner = &approvals.inner;
+    let now = system_time();
     let changed = plan.unverified_responses().filter(|answer| answer.changed_input.is_some());
     let changed: Vec<_> = changed.collect();
     if changed.is_empty() {
@@ -32,8 +33,8 @@ pub(super) async fn check_changed_inputs(
         });
         let Some(record) = own.next() else { continue };
         let changed_input = answer.changed_input.clone();
-        let decision =
-            approvals.decision(snapshot.now, None).with_changed_input(changed_input, record);
+        let decision = approvals.decision(snapshot.now, None);
+        let decision = decision.with_changed_input(changed_input, &record.input);
         if decision.changed_input.is_none() {
             continue;
         }
@@ -42,7 +43,8 @@ pub(super) async fn check_changed_inputs(
         if let Some(Refusal::Input(problem)) =
             refusal(approvals, record, decision, Some(tool)).await
         {
-            let (approval_id, tool_name) = (answer.approval_id.clone(), record.tool_name.clone());
+            let approval_id = answer.approval_id.clone();
+            let tool_name = record.tool_name.clone();
             return Err(InputError { approval_id, tool_name, problem }.into());
         }
     }

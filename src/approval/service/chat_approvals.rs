@@ -1,29 +1,24 @@
 //! [`ChatApprovals`]: the approvals of one principal in one chat. It requests approvals and lists
 //! them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::expiry::SOON;
-use super::inbox::{MAX_AUDIENCE_BYTES, MAX_AUDIENCES, PendingApproval};
-use super::inner::{Inner, RecordUpdate, Stateless, random_bytes};
+use super::inbox::PendingApproval;
+use super::inner::{Inner, RecordUpdate, Stateless};
 use super::issued_approval::{
     CallToApprove, IssuedApproval, RequestApprovalError, event_of_request, log_refused,
 };
+use super::new_requests::{AskingMessage, request_all};
 use super::request_ledger::RequestLedger;
 use super::resolved_request::ResolvedRequest;
-use super::unissued::Unissued;
-use super::{AuditEvent, AuditEventKind, ToolInfo};
-use crate::approval::changed_input::MAX_INPUT_BYTES;
-use crate::approval::reopen::{KnownFacts, SentCall, canonical_input, stateless_message_id};
+use super::{AuditEvent, AuditEventKind};
+use crate::approval::reopen::{KnownFacts, SentCall, stateless_message_id};
 use crate::approval::resumed_call::take_state;
-use crate::approval::store::{
-    LedgerStoreError, PendingLimit, PendingLimits, RecordList, Snapshot, system_time, update,
-};
+use crate::approval::store::{LedgerStoreError, RecordList, Snapshot, system_time, update};
 use crate::approval::token::Token;
 use crate::approval::{
-    ApprovalRecord, DeferredOutcome, DeferredToolResults, DefinitionDigest, EditableInput,
-    NewApprovalRequest, NoticeDelivery, OnNewMessage, OuterCall, PendingToolCall, Principal,
+    ApprovalRecord, DeferredOutcome, DeferredToolResults, OnNewMessage, PendingToolCall, Principal,
     RecordId, RecordedDecision, RejectionReason, ResumePlan, ResumedCall, RevocationReason,
     Transition, UnixMillis, UnverifiedApprovalResponse,
 };
@@ -67,7 +62,8 @@ impl ChatApprovals {
         ids: &[ApprovalId],
         answered: &[ApprovalId],
     ) -> Result<Vec<ResolvedRequest>, LedgerStoreError> {
-        let (inner, now) = (&self.inner, system_time());
+        let inner = &self.inner;
+        let now = system_time();
         let mut closed = Vec::new();
         for id in ids {
             if Token::open(&inner.keys, id, now).is_some() {
@@ -190,7 +186,8 @@ impl ChatApprovals {
         &self,
         ids: &[ApprovalId],
     ) -> Result<Vec<ResolvedRequest>, LedgerStoreError> {
-        let (keys, system_now) = (&self.inner.keys, system_time());
+        let keys = &self.inner.keys;
+        let system_now = system_time();
         let mut resolved = Vec::new();
         for id in ids {
             let Some(record) = ApprovalRecord::record_id_from_token(id, keys, system_now) else {
@@ -213,7 +210,8 @@ impl ChatApprovals {
         &self,
         ids: &[ApprovalId],
     ) -> Result<Vec<ResolvedRequest>, LedgerStoreError> {
-        let (keys, system_now) = (&self.inner.keys, system_time());
+        let keys = &self.inner.keys;
+        let system_now = system_time();
         let named = |id| ApprovalRecord::record_id_from_token(id, keys, system_now);
         let records: Vec<RecordId> = ids.iter().filter_map(named).collect();
         if records.is_empty() {
@@ -244,7 +242,8 @@ impl ChatApprovals {
         mut results: DeferredToolResults,
         open: &[PendingToolCall],
     ) -> Result<DeferredToolResults, LedgerStoreError> {
-        let (keys, system_now) = (&self.inner.keys, system_time());
+        let keys = &self.inner.keys;
+        let system_now = system_time();
         let asked = open.iter().filter_map(|call| {
             let id = call.approval_id.as_ref()?;
             Some((ApprovalRecord::record_id_from_token(id, keys, system_now)?, id, call))
@@ -258,14 +257,16 @@ impl ChatApprovals {
         for (record, id, call) in asked {
             let mut records = records.iter().map(|versioned| &versioned.record);
             let found = records.find(|found| found.id == record);
-            let Some(record) = found.filter(|it| self.is_own_request(it, id, system_now)) else {
+            let Some(record) = found.filter(|found| self.is_own_request(found, id, system_now))
+            else {
                 continue;
             };
             let expired = record.expire(now).next;
             let record = expired.as_ref().unwrap_or(record);
-            let outcome = match record.can_be_executed_again(now) {
-                true => Some(DeferredOutcome::OutcomeUnknown),
-                false => record.outcome_at(now),
+            let outcome = if record.can_be_executed_again(now) {
+                Some(DeferredOutcome::OutcomeUnknown)
+            } else {
+                record.outcome_at(now)
             };
             let descriptor = record.descriptor(now).ok();
             let newest =
@@ -305,7 +306,8 @@ impl ChatApprovals {
         call: &PendingToolCall,
         asked: &[ApprovalId],
     ) -> Result<Option<ResumedCall>, LedgerStoreError> {
-        let (keys, system_now) = (&self.inner.keys, system_time());
+        let keys = &self.inner.keys;
+        let system_now = system_time();
         let named = |id: &ApprovalId| ApprovalRecord::record_id_from_token(id, keys, system_now);
         let ids: Vec<RecordId> = asked.iter().filter_map(named).collect();
         let mut retries = Retries::default();
@@ -315,7 +317,8 @@ impl ChatApprovals {
                 Err(error) => retries.pause(MAX_FAILURES, error, "load approvals").await?,
             }
         };
-        let records: Vec<ApprovalRecord> = records.into_iter().map(|it| it.record).collect();
+        let records: Vec<ApprovalRecord> =
+            records.into_iter().map(|versioned| versioned.record).collect();
         let is_own = |record: &ApprovalRecord| {
             record.message_id == self.message_id
                 && asked.iter().any(|id| self.is_own_request(record, id, system_now))
@@ -403,14 +406,19 @@ impl ChatApprovals {
         calls: Vec<CallToApprove>,
     ) -> Vec<Result<IssuedApproval, RequestApprovalError>> {
         let count = calls.len();
-        let requests = calls.into_iter().map(|call| self.new_request(message_id, call));
-        let issued = self.issue_all(requests.collect()).await;
-        let failed = |error| {
-            let ledger =
-                |error: &LedgerStoreError| Err(RequestApprovalError::Ledger(error.clone()));
-            (0..count).map(|_| ledger(&error)).collect()
+        if !self.can_request {
+            return (0..count).map(|_| Err(RequestApprovalError::NotAnswerable)).collect();
+        }
+        let message = AskingMessage {
+            inner: &self.inner,
+            principal: &self.principal,
+            owner: &self.owner,
+            chat: &self.chat,
+            id: message_id,
         };
-        issued.unwrap_or_else(failed)
+        request_all(message, calls).await.unwrap_or_else(|error| {
+            (0..count).map(|_| Err(RequestApprovalError::Ledger(error.clone()))).collect()
+        })
     }
 
     /// Requests the approval of the user for a tool call, in the agent of a chat server
@@ -499,8 +507,10 @@ impl ChatApprovals {
     /// Returns these approvals with a ledger that holds the records of a request, for a host that
     /// keeps no records.
     pub(super) fn with_records_of(&self, plan: &ResumePlan, guard: &Stateless) -> Self {
-        let (inner, now) = (&self.inner, system_time());
-        let (mut records, mut approved) = (Vec::new(), HashMap::new());
+        let inner = &self.inner;
+        let now = system_time();
+        let mut records = Vec::new();
+        let mut approved = HashMap::new();
         for (approval, call) in plan.sent_calls() {
             let Some(mut facts) = self.known_facts(call, stateless_message_id()) else { continue };
             if guard.guard.is_none() && !facts.on_new_message.closes() {
@@ -521,10 +531,7 @@ impl ChatApprovals {
 
     /// Returns what this server knows about a call in a message, unless its tool is unknown.
     fn known_facts(&self, call: SentCall<'_>, message_id: MessageId) -> Option<KnownFacts> {
-        let tool = match call.provider_executed {
-            true => ToolInfo::new(provider_definition(call.tool_name)),
-            false => self.inner.toolbox.tool(call.tool_name)?,
-        };
+        let tool = self.inner.tool(call.tool_name, call.provider_executed)?;
         Some(KnownFacts {
             requester: self.owner.clone(),
             chat_id: self.chat.clone(),
@@ -553,199 +560,4 @@ impl ChatApprovals {
         let decided_by = self.principal.clone();
         RecordedDecision { decided_by, decided_at: now, reason, changed_input: None }
     }
-
-    /// # Errors
-    /// [`RequestApprovalError::UnknownTool`] or [`RequestApprovalError::DescriptionTooLong`].
-    fn new_request(
-        &self,
-        message_id: &MessageId,
-        call: CallToApprove,
-    ) -> Result<(NewApprovalRequest, Option<OuterCall>), RequestApprovalError> {
-        let CallToApprove { tool_call_id, tool_name, input, description, provider_executed, outer } =
-            call;
-        let tool = match provider_executed {
-            true => Some(ToolInfo::new(provider_definition(&tool_name))),
-            false => self.inner.toolbox.tool(&tool_name),
-        };
-        let Some(tool) = tool else { return Err(RequestApprovalError::UnknownTool(tool_name)) };
-        let limit = self.inner.limits.max_description_bytes();
-        if description.as_ref().is_some_and(|description| description.len() > limit) {
-            return Err(RequestApprovalError::DescriptionTooLong { limit });
-        }
-        if outer.is_some() && self.inner.stateless.is_some() {
-            return Err(RequestApprovalError::NeedsLedger);
-        }
-        if outer.as_ref().is_some_and(|outer| outer.state_bytes() > MAX_INPUT_BYTES) {
-            return Err(RequestApprovalError::StateTooLong);
-        }
-        let request = NewApprovalRequest {
-            requester: self.owner.clone(),
-            chat_id: self.chat.clone(),
-            message_id: message_id.clone(),
-            tool_call_id: tool_call_id.on_wire(),
-            tool_name,
-            definition: tool.definition,
-            input,
-            provider_executed,
-            idempotent: tool.idempotent,
-            on_new_message: tool.on_new_message.unwrap_or(self.inner.on_new_message),
-            decided_by_others: tool.decided_by_others,
-            editable: tool.editable,
-            description,
-            approval_ttl: tool.approval_ttl.unwrap_or(self.inner.approval_ttl),
-        };
-        Ok((request, outer))
-    }
-
-    /// Creates the record of an approval request, and what is sent of it to the client.
-    fn prepare(
-        &self,
-        (mut request, outer): (NewApprovalRequest, Option<OuterCall>),
-        id: RecordId,
-        now: UnixMillis,
-    ) -> Result<(ApprovalRecord, IssuedApproval), RequestApprovalError> {
-        let inner = &self.inner;
-        let description = request.description.clone();
-        if inner.stateless.is_some() {
-            // The record is made again from what the client sends back.
-            request.input = canonical_input(&request.input)?;
-            request.message_id = stateless_message_id();
-            // Nothing would keep a changed input.
-            request.editable = EditableInput::Nothing;
-        }
-        let mut record = request.into_record(&inner.keys, id, now)?;
-        if outer.is_some() {
-            // The message ends the outer call, too.
-            record.on_new_message = OnNewMessage::Lapse;
-        }
-        record.outer = outer;
-        if inner.stateless.is_none() {
-            record.audience = (inner.audience_of)(&record);
-            record.audience.sort_unstable();
-            record.audience.dedup();
-            let longest = record.audience.iter().map(|name| name.len()).max();
-            if record.audience.len() > MAX_AUDIENCES || longest > Some(MAX_AUDIENCE_BYTES) {
-                return Err(RequestApprovalError::TooManyAudiences);
-            }
-            record.delivery = inner.notices.as_ref().map(|_| NoticeDelivery::default());
-        }
-        // Never `None`: the record was made with the active key of the same key ring.
-        let approval_id =
-            record.approval_id(&inner.keys, now).ok_or(RequestApprovalError::NoKey)?;
-        let descriptor = record.descriptor(now)?;
-        let issued = IssuedApproval { approval_id, record: record.id, descriptor, description };
-        Ok((record, issued))
-    }
-
-    /// Stores the records of approval requests in the ledger and creates their approval ids. A request
-    /// that has an error keeps it.
-    ///
-    /// Each operation is repeated while the ledger fails, as the operations of a turn are.
-    async fn issue_all(
-        &self,
-        requests: Vec<Result<(NewApprovalRequest, Option<OuterCall>), RequestApprovalError>>,
-    ) -> Result<Vec<Result<IssuedApproval, RequestApprovalError>>, LedgerStoreError> {
-        let inner = &self.inner;
-        if !self.can_request {
-            let refused = requests.iter().map(|_| Err(RequestApprovalError::NotAnswerable));
-            return Ok(refused.collect());
-        }
-        let mut retries = Retries::default();
-        let now = loop {
-            match inner.ledger.load(&[]).await {
-                Ok(snapshot) => break snapshot.now,
-                Err(error) => retries.pause(MAX_FAILURES, error, OPERATION).await?,
-            }
-        };
-        // Requests that expire at the same time are listed by their ids.
-        let ids = requests.iter().map(|_| RecordId::of_requester(&self.owner, random_bytes()));
-        let mut ids: Vec<RecordId> = ids.collect();
-        ids.sort_unstable();
-        let (mut records, mut with_state) = (Vec::new(), HashSet::new());
-        let mut issued: Vec<Result<IssuedApproval, RequestApprovalError>> = Vec::new();
-        for (request, id) in requests.into_iter().zip(ids) {
-            let prepared = request.and_then(|request| self.prepare(request, id, now));
-            issued.push(prepared.map(|(mut record, issued)| {
-                if let Some(outer) = &mut record.outer
-                    && !with_state.insert(outer.tool_call_id.clone())
-                {
-                    outer.state = None;
-                }
-                records.push(record);
-                issued
-            }));
-        }
-        let principal = self.principal.clone();
-        let mut unissued = Unissued { inner: Arc::clone(inner), principal, records: Vec::new() };
-        let (mut stored, mut late, mut refused_by) = (HashSet::new(), Vec::new(), None);
-        for batch in records.chunks(MAX_BATCH) {
-            // Until the ledger has answered, it is not known whether it has inserted the records.
-            unissued.records.extend(batch.iter().map(|record| record.id));
-            let mut has_failed = false;
-            let inserted = loop {
-                match inner.ledger.insert_all(batch, self.pending_limits()).await {
-                    Ok(inserted) => break inserted,
-                    Err(error) => {
-                        has_failed = true;
-                        if let Err(error) = retries.pause(MAX_FAILURES, error, OPERATION).await {
-                            unissued.revoke().await;
-                            return Err(error);
-                        }
-                    }
-                }
-            };
-            let (inserted_records, refused) = batch.split_at(inserted.stored.min(batch.len()));
-            for record in inserted_records {
-                let kind = AuditEventKind::Requested { expires_at: record.expires_at };
-                inner.audit_record(now, record, &self.principal, kind);
-            }
-            inner.wake_notifier();
-            stored.extend(inserted_records.iter().map(|record| record.id));
-            let is_soon = |record: &ApprovalRecord| record.expires_at <= now.after(SOON);
-            if inserted_records.iter().any(is_soon) {
-                inner.requested.send_replace(());
-            }
-            if has_failed {
-                // An attempt before may still be under way, and may find room.
-                late.extend(refused.iter().map(|record| record.id));
-            }
-            refused_by = inserted.refused_by;
-            if refused_by.is_some() {
-                break;
-            }
-        }
-        unissued.records = late;
-        let refused = |issued: &IssuedApproval| !stored.contains(&issued.record);
-        if let Some(limit) = refused_by {
-            for issued in issued.iter_mut().filter(|issued| issued.as_ref().is_ok_and(refused)) {
-                *issued = Err(self.too_many_pending(limit));
-            }
-        }
-        Ok(issued)
-    }
-
-    fn pending_limits(&self) -> PendingLimits {
-        let limits = &self.inner.limits;
-        PendingLimits { chat: limits.max_chat_approvals(), requester: limits.max_user_approvals() }
-    }
-
-    fn too_many_pending(&self, refused_by: PendingLimit) -> RequestApprovalError {
-        let PendingLimits { chat, requester } = self.pending_limits();
-        let (limit, setting) = match refused_by {
-            PendingLimit::Chat => (chat, "with_max_chat_approvals"),
-            PendingLimit::Requester => (requester, "with_max_user_approvals"),
-        };
-        RequestApprovalError::TooManyPending { limit, setting }
-    }
-}
-
-/// The name of the operation in the log.
-const OPERATION: &str = "request approvals";
-
-/// The maximum number of records that the ledger inserts in one step. An input has at most 256 KiB.
-const MAX_BATCH: usize = 64;
-
-/// Returns the definition of a tool that belongs to the provider.
-fn provider_definition(tool_name: &str) -> DefinitionDigest {
-    DefinitionDigest::new(tool_name, "", &Json::null())
 }

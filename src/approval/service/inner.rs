@@ -10,15 +10,16 @@ use tokio::sync::watch;
 
 use super::notifier::Notices;
 use super::other_keys::OtherKeys;
-use super::{ApprovalLimits, AuditEvent, AuditEventKind, AuditSink, Toolbox};
+use super::{ApprovalLimits, AuditEvent, AuditEventKind, AuditSink, ToolInfo, Toolbox};
 use crate::approval::store::{
     ApprovalUse, LedgerStore, LedgerStoreError, ListRecords, ListedRecords, RECORD_RETENTION,
     RecordList, ReplayGuard, VersionedRecord, system_time, update,
 };
 use crate::approval::{
-    ApprovalRecord, KeyRing, OnNewMessage, Principal, RecordId, RejectionReason, Transition,
+    ApprovalRecord, DefinitionDigest, KeyRing, OnNewMessage, Principal, RecordId, Transition,
     UnixMillis,
 };
+use crate::json::Json;
 use crate::metrics::count_approval;
 
 /// The settings and the services that all clones of an [`Approvals`](super::Approvals) share.
@@ -125,26 +126,19 @@ impl Inner {
         Ok(records.map(|versioned| (versioned.record.id, versioned.record)).collect())
     }
 
+    /// Returns a tool of this server, or of the provider.
+    pub(super) fn tool(&self, name: &str, provider_executed: bool) -> Option<ToolInfo> {
+        if provider_executed {
+            return Some(ToolInfo::new(DefinitionDigest::new(name, "", &Json::null())));
+        }
+        self.toolbox.tool(name)
+    }
+
     /// Has new events delivered to the notifier, if there is one.
     pub(super) fn wake_notifier(&self) {
         if let Some(notices) = self.notices.as_ref().filter(|_| self.stateless.is_none()) {
             notices.wake();
         }
-    }
-
-    /// Records the rejection of a decision that this principal may not make. `record` is the record
-    /// that the approval id names, if the id is genuine.
-    pub(super) fn audit_unauthorized_decision(
-        &self,
-        at: UnixMillis,
-        principal: &Principal,
-        record: Option<RecordId>,
-        cause: RejectionReason,
-    ) {
-        self.audit(&AuditEvent {
-            record,
-            ..AuditEvent::new(at, principal, AuditEventKind::Rejected { cause })
-        });
     }
 
     pub(super) fn can_decide(&self, principal: &Principal, record: &ApprovalRecord) -> bool {
@@ -207,9 +201,13 @@ pub(super) struct RecordUpdate<T> {
 }
 
 impl<T> RecordUpdate<T> {
-    pub(super) fn map<U>(self, f: impl FnOnce(T) -> U) -> RecordUpdate<U> {
-        let RecordUpdate { record, output, at, is_changed } = self;
-        RecordUpdate { record, output: f(output), at, is_changed }
+    /// Replaces the output by that of another rule for the record after the update.
+    pub(super) fn with_output_of<U>(
+        self,
+        rule: impl Fn(&ApprovalRecord, UnixMillis) -> Transition<U>,
+    ) -> RecordUpdate<U> {
+        let RecordUpdate { record, at, is_changed, .. } = self;
+        RecordUpdate { output: rule(&record, at).output, record, at, is_changed }
     }
 }
 

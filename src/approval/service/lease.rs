@@ -124,7 +124,8 @@ async fn stored_outcome(
         Err(error) => {
             let error = log_causes(&error);
             tracing::error!(record = %claim.record, error, "an outcome is not stored");
-            let (inner, principal) = (&approvals.inner, &approvals.principal);
+            let inner = &approvals.inner;
+            let principal = &approvals.principal;
             let unknown = AuditEventKind::OutcomeUnknown;
             inner.audit_record(system_time(), record, principal, unknown);
             DeferredOutcome::OutcomeUnknown
@@ -139,7 +140,8 @@ async fn store_outcome(
     claim: &Claim,
     outcome: &ToolOutcome,
 ) -> Result<LeaseResult, LedgerStoreError> {
-    let (inner, principal) = (&approvals.inner, &approvals.principal);
+    let inner = &approvals.inner;
+    let principal = &approvals.principal;
     let mut pause = Duration::from_millis(50);
     loop {
         let stored = inner.update_record(Some(principal), claim.record, |record, now| {

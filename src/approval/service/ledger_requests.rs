@@ -24,11 +24,11 @@ use std::time::Duration;
 
 use super::inner::{Inner, RecordUpdate, random_bytes};
 use super::{ApprovedCall, AuditEventKind, ChatApprovals, ToolInfo};
-use crate::approval::judge::{Step, Stepped};
+use crate::approval::judge::Step;
 use crate::approval::store::{LedgerStoreError, system_time};
 use crate::approval::{
-    ApprovalRecord, ClaimResult, EditableInput, LeaseHolderId, RecordedDecision, RejectionReason,
-    RevocationReason, ToolOutcome, UnixMillis, UnverifiedApprovalResponse,
+    ApprovalRecord, EditableInput, LeaseHolderId, RecordedDecision, RejectionReason,
+    RevocationReason, Stepped, ToolOutcome, UnixMillis, UnverifiedApprovalResponse,
 };
 
 /// Takes the step that a response asks for: denies a call, lets its approval lapse, or claims it.
@@ -38,29 +38,26 @@ pub(super) async fn take_step(
     response: &UnverifiedApprovalResponse,
     record: &ApprovalRecord,
 ) -> Result<RecordUpdate<Stepped>, LedgerStoreError> {
-    let (inner, principal) = (&approvals.inner, &approvals.principal);
+    let inner = &approvals.inner;
+    let principal = &approvals.principal;
     let decide = |now| approvals.decision(now, response.reason.clone());
-    let update = match step {
+    let updated = match step {
         Step::Claim => {
             let lease_holder = LeaseHolderId::from_bytes(random_bytes());
-            let decide = |now| {
-                let changed_input = response.changed_input.clone();
-                decide(now).with_changed_input(changed_input, record)
-            };
-            return Ok(claim(approvals, record, lease_holder, decide).await?.map(Stepped::from));
+            let decide =
+                |now| decide(now).with_changed_input(response.changed_input.clone(), &record.input);
+            return claim(approvals, record, lease_holder, decide).await;
         }
         Step::Lapse => {
             let lapse = |record: &ApprovalRecord, now| record.lapse(&decide(now));
-            let lapsed = inner.update_record(Some(principal), record.id, lapse).await?;
-            lapsed.map(|lapsed| lapsed.map(Stepped::from))
+            inner.update_record(Some(principal), record.id, lapse).await?
         }
         Step::Deny => {
             let deny = |record: &ApprovalRecord, now| record.deny(&decide(now));
-            let denied = inner.update_record(Some(principal), record.id, deny).await?;
-            denied.map(|denied| denied.map(Stepped::from))
+            inner.update_record(Some(principal), record.id, deny).await?
         }
     };
-    let update = update.ok_or_else(record_missing)?;
+    let update = updated.ok_or_else(record_missing)?;
     match update.output {
         // The audit event of the new state reports the lapse.
         Stepped::Refused(cause) if cause != RejectionReason::Lapsed => {
@@ -81,18 +78,19 @@ pub(super) async fn claim(
     record: &ApprovalRecord,
     lease_holder: LeaseHolderId,
     decide: impl Fn(UnixMillis) -> RecordedDecision + Send + Sync,
-) -> Result<RecordUpdate<ClaimResult>, LedgerStoreError> {
-    let (inner, principal) = (&approvals.inner, Some(&approvals.principal));
+) -> Result<RecordUpdate<Stepped>, LedgerStoreError> {
+    let inner = &approvals.inner;
+    let principal = Some(&approvals.principal);
     let lease = if record.provider_executed { provider_lease(inner) } else { inner.lease };
     let is_granted_only = record.provider_executed && approvals.grants_to_providers;
-    let claim = |record: &ApprovalRecord, now| match is_granted_only {
-        true => record.grant(&decide(now), lease_holder),
-        false => record.claim(&decide(now), lease_holder, lease),
+    let claim = |record: &ApprovalRecord, now| {
+        if is_granted_only {
+            record.grant(&decide(now), lease_holder)
+        } else {
+            record.claim(&decide(now), lease_holder, lease)
+        }
     };
-    let tool = match is_checked(record) {
-        true => current_tool(approvals, record).await,
-        false => Ok(None),
-    };
+    let tool = if is_checked(record) { current_tool(approvals, record).await } else { Ok(None) };
     let (tool, unavailable) = match tool {
         // It does not run, so it need not be permitted.
         Err(problem) if record.is_pending() => (None, Some(ToolOutcome::Failed(problem))),
@@ -102,50 +100,44 @@ pub(super) async fn claim(
         Some(_) => None,
         None => refusal(approvals, record, decide(system_time()), tool).await,
     };
-    let revocation = match refused {
+    let updated = match refused {
         Some(Refusal::Input(_)) => {
             let cause = RejectionReason::InputNotAccepted;
             let kind = AuditEventKind::Rejected { cause };
-            let (record, at) = (record.clone(), system_time());
+            let record = record.clone();
+            let at = system_time();
             inner.audit_record(at, &record, &approvals.principal, kind);
-            let output = ClaimResult::Rejected(cause);
+            let output = Stepped::Refused(cause);
             return Ok(RecordUpdate { record, output, at, is_changed: false });
         }
-        Some(Refusal::Revoke(cause)) => Some(cause),
-        None => None,
-    };
-    let update = if let Some(cause) = revocation {
-        let revoke = |record: &ApprovalRecord, now| record.revoke(cause, now);
-        let revoked = inner.update_record(principal, record.id, revoke).await?;
-        let RecordUpdate { record, at, is_changed, .. } = revoked.ok_or_else(record_missing)?;
-        // The result of a claim at the time of the revocation: it cannot be granted any more.
-        let output = claim(&record, at).output;
-        RecordUpdate { record, output, at, is_changed }
-    } else {
-        let claimed = match inner.update_record(principal, record.id, claim).await {
+        Some(Refusal::Revoke(cause)) => {
+            let revoke = |record: &ApprovalRecord, now| record.revoke(cause, now);
+            let revoked = inner.update_record(principal, record.id, revoke).await?;
+            // It cannot be granted any more.
+            revoked.map(|revoked| revoked.with_output_of(claim))
+        }
+        None => match inner.update_record(principal, record.id, claim).await {
             Ok(claimed) => claimed,
             // The response of the ledger may have been lost. The same lease holder may claim
             // again.
             Err(_) => inner.update_record(principal, record.id, claim).await?,
-        };
-        claimed.ok_or_else(record_missing)?
+        },
     };
+    let update = updated.ok_or_else(record_missing)?;
     let RecordUpdate { record, at, .. } = &update;
     let kind = match &update.output {
         // Granted by the first attempt, whose response was lost, and with it the audit event.
-        ClaimResult::Granted(_) if !update.is_changed => AuditEventKind::from_state(&record.state),
-        ClaimResult::Rejected(cause) => Some(AuditEventKind::Rejected { cause: *cause }),
+        Stepped::Granted(_) if !update.is_changed => AuditEventKind::from_state(&record.state),
+        Stepped::Refused(cause) => Some(AuditEventKind::Rejected { cause: *cause }),
         _ => None,
     };
     if let Some(kind) = kind {
         inner.audit_record(*at, record, &approvals.principal, kind);
     }
-    if let (ClaimResult::Granted(granted), Some(failure)) = (&update.output, unavailable) {
+    if let (Stepped::Granted(granted), Some(failure)) = (&update.output, unavailable) {
         let fail = |record: &ApprovalRecord, now| record.complete(granted, &failure, now);
         let failed = inner.update_record(principal, record.id, fail).await?;
-        let failed = failed.ok_or_else(record_missing)?;
-        let output = claim(&failed.record, failed.at).output;
-        return Ok(failed.map(|_| output));
+        return Ok(failed.ok_or_else(record_missing)?.with_output_of(claim));
     }
     Ok(update)
 }
@@ -166,7 +158,8 @@ pub(super) async fn refusal(
     decision: RecordedDecision,
     tool: Option<ToolInfo>,
 ) -> Option<Refusal> {
-    let (toolbox, is_first_claim) = (&approvals.inner.toolbox, record.is_pending());
+    let toolbox = &approvals.inner.toolbox;
+    let is_first_claim = record.is_pending();
     // A further attempt runs with the input that was claimed first.
     let decision = record.decision().cloned().unwrap_or(decision);
     let call = ApprovedCall::new(record, decision, None);

@@ -44,6 +44,8 @@ mod issued_approval;
 mod lease;
 mod ledger_requests;
 mod limits;
+mod message_decisions;
+mod new_requests;
 mod notifier;
 mod other_keys;
 mod progress;
@@ -52,9 +54,7 @@ mod request_ledger;
 mod resolved_request;
 mod tool_list;
 mod toolbox;
-mod unissued;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,6 +66,7 @@ pub use self::expiry::{ExpiredApprovals, NewEvents};
 pub use self::inbox::{InboxQuery, PendingApproval, PendingApprovals};
 pub use self::issued_approval::{CallToApprove, IssuedApproval, RequestApprovalError, log_refused};
 pub use self::limits::ApprovalLimits;
+pub use self::message_decisions::MessageDecisions;
 pub use self::notifier::{ApprovalNotice, Notifier};
 pub use self::progress::{Progress, TooManyParts};
 pub use self::resolved_request::ResolvedRequest;
@@ -76,16 +77,14 @@ use tokio::sync::watch;
 
 use self::expiry::expire_due;
 use self::inner::{Inner, Stateless, random_bytes};
+use self::message_decisions::group_by_message;
 use self::notifier::Notices;
 use self::request_ledger::RequestLedger;
-use crate::approval::judge::authorized_record;
 use crate::approval::store::{
-    InMemoryLedger, LedgerStore, LedgerStoreError, RecordList, ReplayGuard, system_time,
+    InMemoryLedger, LedgerStore, LedgerStoreError, RecordList, ReplayGuard,
 };
-use crate::approval::token::Token;
 use crate::approval::{
-    ApprovalDecision, ApprovalRecord, KeyRing, OnNewMessage, Principal, RecordId, RejectionReason,
-    ResumePlan, RevocationReason,
+    ApprovalDecision, ApprovalRecord, KeyRing, OnNewMessage, Principal, RecordId, RevocationReason,
 };
 use crate::id::{ChatId, MessageId};
 
@@ -463,57 +462,7 @@ impl Approvals {
         principal: &Principal,
         decisions: Vec<ApprovalDecision>,
     ) -> Result<Vec<MessageDecisions>, LedgerStoreError> {
-        let (keys, now) = (&self.0.keys, system_time());
-        let denials = decisions.iter().filter(|decision| !decision.approved);
-        let denied: HashSet<_> = denials.map(|decision| decision.approval_id.clone()).collect();
-        let mut seen = HashSet::new();
-        let decisions: Vec<(Option<Token>, ApprovalDecision)> = decisions
-            .into_iter()
-            .filter(|decision| !decision.approved || !denied.contains(&decision.approval_id))
-            .filter(|decision| seen.insert(decision.approval_id.clone()))
-            .map(|decision| (Token::open(keys, &decision.approval_id, now), decision))
-            .collect();
-        let tokens = decisions.iter().filter_map(|(token, _)| *token);
-        let ids: HashSet<RecordId> = tokens.map(|token| token.record).collect();
-        let ids: Vec<RecordId> = ids.into_iter().collect();
-        let records = self.0.records(&ids).await?;
-        let mut groups: Vec<MessageDecisions> = Vec::new();
-        for (token, decision) in decisions {
-            let record = token.and_then(|token| records.get(&token.record));
-            let id = &decision.approval_id;
-            let may_decide = |record: &ApprovalRecord| self.0.can_decide(principal, record);
-            let authorized = authorized_record(id, token, record, principal, may_decide);
-            let record = match authorized.and_then(|record| {
-                let is_self_approval = decision.approved && record.is_self_approval(principal);
-                if is_self_approval { Err(RejectionReason::SelfApproval) } else { Ok(record) }
-            }) {
-                Ok(record) => record,
-                Err(reason) => {
-                    let record = token.map(|token| token.record);
-                    if record.is_none() {
-                        self.0.other_keys.warn_of_answer(id, &self.0.keys);
-                    }
-                    self.0.audit_unauthorized_decision(now, principal, record, reason);
-                    continue;
-                }
-            };
-            let group = groups.iter_mut().find(|group| {
-                group.requester == record.requester
-                    && group.chat_id == record.chat_id
-                    && group.message_id == record.message_id
-            });
-            let pair = (record.clone(), decision);
-            match group {
-                Some(group) => group.decisions.push(pair),
-                None => groups.push(MessageDecisions {
-                    requester: record.requester.clone(),
-                    chat_id: record.chat_id.clone(),
-                    message_id: record.message_id.clone(),
-                    decisions: vec![pair],
-                }),
-            }
-        }
-        Ok(groups)
+        group_by_message(&self.0, principal, decisions).await
     }
 
     /// Returns the pending approval requests of this principal in all chats, in the order in
@@ -614,25 +563,3 @@ impl Approvals {
      approvals with a ledger (`Approvals::new`)"
 )]
 pub struct EditableToolError(Box<str>);
-
-/// The decisions on the tool calls of one message. The principal may make all of them.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct MessageDecisions {
-    /// The owner of the chat.
-    pub requester: Principal,
-    /// The id of the chat.
-    pub chat_id: ChatId,
-    /// The id of the message that holds the calls.
-    pub message_id: MessageId,
-    /// The record of each approval request, and the decision on it.
-    pub decisions: Vec<(ApprovalRecord, ApprovalDecision)>,
-}
-
-impl MessageDecisions {
-    /// Returns the resume plan of a chat request that brings exactly these decisions.
-    pub fn plan(&self) -> ResumePlan {
-        let decisions = self.decisions.iter().map(|(record, decision)| (record, decision));
-        ResumePlan::from_decisions(&self.message_id, decisions)
-    }
-}

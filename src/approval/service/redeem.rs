@@ -201,8 +201,8 @@ impl ChatApprovals {
         plan: ResumePlan,
         client_executed: &[PendingToolCall],
     ) -> Result<RunningCalls, LedgerStoreError> {
-        let (answers, toolbox) =
-            (Answers::new(plan, client_executed.to_vec()), self.inner.toolbox.clone());
+        let answers = Answers::new(plan, client_executed.to_vec());
+        let toolbox = self.inner.toolbox.clone();
         let approvals = self.clone();
         spawned(async move {
             let deferred = answers.redeem(&approvals).await?;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde_json::json;
 use ui_message_stream::approval::store::{LedgerStore, LedgerStoreError, PendingLimits, update};
 use ui_message_stream::approval::{
-    ApprovalRecord, ClaimResult, DefinitionDigest, KeyRing, LeaseHolderId, LeaseResult,
-    NewApprovalRequest, OnNewMessage, Principal, RecordId, RecordedDecision, ToolOutcome,
+    ApprovalRecord, DeferredOutcome, DefinitionDigest, KeyRing, LeaseHolderId, LeaseResult,
+    NewApprovalRequest, OnNewMessage, Principal, RecordId, RecordedDecision, Stepped, ToolOutcome,
     UnixMillis,
 };
 use ui_message_stream::{BoxFuture, Json};
@@ -97,10 +97,15 @@ async fn claim(
     number: usize,
 ) -> Result<ClaimAttempt, String> {
     let lease = Duration::from_secs(60 * 60);
-    match claim_for(ledger, id, number.try_into().unwrap(), lease).await {
-        Ok(Some((_, ClaimResult::InFlight))) => Ok(ClaimAttempt::InFlight),
-        Ok(Some((_, ClaimResult::Completed(_)))) => Ok(ClaimAttempt::Completed),
-        Ok(Some((_, ClaimResult::Granted(claim)))) => {
+    let claimed = claim_for(ledger, id, number.try_into().unwrap(), lease).await;
+    match claimed.map(|claimed| claimed.map(|(record, stepped)| (record.outcome(), stepped))) {
+        Ok(Some((Some(DeferredOutcome::Executing { .. }), Stepped::Counts))) => {
+            Ok(ClaimAttempt::InFlight)
+        }
+        Ok(Some((Some(DeferredOutcome::Executed { .. }), Stepped::Counts))) => {
+            Ok(ClaimAttempt::Completed)
+        }
+        Ok(Some((_, Stepped::Granted(claim)))) => {
             let outcome =
                 ToolOutcome::Output(Json::from_serialize(&json!({"ran for": number})).unwrap());
             let completed =
@@ -120,7 +125,7 @@ pub async fn claim_for(
     id: RecordId,
     holder: u8,
     lease: Duration,
-) -> Result<Option<(ApprovalRecord, ClaimResult)>, LedgerStoreError> {
+) -> Result<Option<(ApprovalRecord, Stepped)>, LedgerStoreError> {
     let holder = LeaseHolderId::from_bytes([holder; 16]);
     let claim = |record: &ApprovalRecord, now| {
         let decision = RecordedDecision::new(record.requester.clone(), now);

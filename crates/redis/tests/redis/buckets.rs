@@ -16,8 +16,8 @@ use ui_message_stream::approval::store::{
     ReplayGuard, update,
 };
 use ui_message_stream::approval::{
-    ApprovalRecord, ApprovalState, ClaimResult, NoticeDelivery, Principal, RecordId,
-    RecordedDecision, RevocationReason,
+    ApprovalRecord, ApprovalState, NoticeDelivery, Principal, RecordId, RecordedDecision,
+    RevocationReason, Stepped,
 };
 use ui_message_stream_redis::{RedisOptions, RedisStore, RedisStoreError};
 
@@ -82,7 +82,7 @@ async fn approvals_of_many_requesters_are_listed_decided_and_deleted_and_leave_n
         match number % 4 {
             0 => {
                 let (_, claimed) = claim_for(&store, *id, 1, hour).await.unwrap().unwrap();
-                assert!(matches!(claimed, ClaimResult::Granted(_)));
+                assert!(matches!(claimed, Stepped::Granted(_)));
             }
             1 => {
                 let deny = |record: &ApprovalRecord, now| {
@@ -135,7 +135,7 @@ async fn of_many_claims_and_leases_at_once_each_leaves_one_place_in_each_list() 
         let claims =
             (0..8).map(|number| claim_for(&stores[number % 2], record.id, number as u8, minute));
         let claims = join_all(claims).await;
-        let is_granted = |claim: &ClaimResult| matches!(claim, ClaimResult::Granted(_));
+        let is_granted = |claim: &Stepped| matches!(claim, Stepped::Granted(_));
         let granted = claims
             .into_iter()
             .filter(|claim| is_granted(&claim.as_ref().unwrap().as_ref().unwrap().1));
@@ -320,7 +320,7 @@ async fn the_restart_of_a_node_voids_the_requests_in_its_buckets_and_no_others()
             }
         };
         let (record, claimed) = within_patience(again).await;
-        let is_granted = matches!(claimed, ClaimResult::Granted(_));
+        let is_granted = matches!(claimed, Stepped::Granted(_));
         assert_eq!(is_granted, !is_at_it(&&record), "{claimed:?}");
         let is_unknown = matches!(record.state, ApprovalState::OutcomeUnknown { .. });
         assert_eq!(is_unknown, is_at_it(&&record));

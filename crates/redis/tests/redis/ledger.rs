@@ -16,8 +16,8 @@ use ui_message_stream::approval::store::{
 };
 use ui_message_stream::approval::{
     ApprovalRecord, ApprovalState, Approvals, AuditEvent, AuditEventKind, AuditSink, Claim,
-    ClaimResult, KeyRing, LeaseHolderId, Principal, RecordId, RecordedDecision, ToolList,
-    UnixMillis,
+    DeferredOutcome, KeyRing, LeaseHolderId, Principal, RecordId, RecordedDecision, Stepped,
+    ToolList, UnixMillis,
 };
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::json::Json;
@@ -91,7 +91,7 @@ async fn after_a_restart_redis_has_all_confirmed_writes_and_the_ledger_reconnect
         assert!(claim(&ledger, id(2), 1).await.is_err());
     }
     redis.start_again();
-    assert_eq!(claim(&ledger, id(1), 2).await.unwrap(), ClaimResult::InFlight);
+    assert_eq!(claim(&ledger, id(1), 2).await.unwrap(), in_flight(id(1)));
     let filter = RecordList::of_requester(&pending.requester);
     let listed = ledger.read_list((&filter).into()).await.unwrap().records;
     assert_eq!(listed.iter().map(|stored| &stored.record).collect::<Vec<_>>(), [&pending]);
@@ -150,7 +150,7 @@ async fn a_claim_whose_replies_are_all_lost_is_granted_when_the_same_holder_repe
     .await;
     assert!(claimed.is_err());
     proxy.lose_replies(0);
-    assert_eq!(claim(&ledger, id(1), 2).await.unwrap(), ClaimResult::InFlight);
+    assert_eq!(claim(&ledger, id(1), 2).await.unwrap(), in_flight(id(1)));
     assert_eq!(claim(&ledger, id(1), 1).await.unwrap(), granted(id(1)));
 }
 
@@ -320,24 +320,32 @@ async fn the_time_does_not_go_back_unless_the_clock_was_more_than_a_minute_ahead
     assert!(ledger.load(&[]).await.unwrap().now < far_ahead);
 }
 
+/// Claims the record, and returns the outcome of its call.
 async fn claim(
     ledger: &RedisStore,
     id: RecordId,
     number: u8,
-) -> Result<ClaimResult, LedgerStoreError> {
+) -> Result<(Stepped, Option<DeferredOutcome>), LedgerStoreError> {
     let changed = update(ledger, id, |record, now| {
         record.claim(&approval(record, now), holder(number), HOUR)
     });
-    Ok(changed.await?.unwrap().1)
+    let (record, stepped) = changed.await?.unwrap();
+    Ok((stepped, record.outcome()))
 }
 
 fn approval(record: &ApprovalRecord, now: UnixMillis) -> RecordedDecision {
     RecordedDecision::new(record.requester.clone(), now)
 }
 
-fn granted(record: RecordId) -> ClaimResult {
+fn granted(record: RecordId) -> (Stepped, Option<DeferredOutcome>) {
     let claim = serde_json::json!({"record": record, "fence": 1});
-    ClaimResult::Granted(serde_json::from_value::<Claim>(claim).unwrap())
+    let claim = serde_json::from_value::<Claim>(claim).unwrap();
+    (Stepped::Granted(claim), Some(DeferredOutcome::Executing { record }))
+}
+
+/// What another holder gets.
+fn in_flight(record: RecordId) -> (Stepped, Option<DeferredOutcome>) {
+    (Stepped::Counts, Some(DeferredOutcome::Executing { record }))
 }
 
 fn id(number: u8) -> RecordId {

@@ -7,7 +7,7 @@ use chat_test_support::kill_trials::block_on;
 use test_support::contention::{self, InsertOne};
 use test_support::kills::{Backend, Process, Role};
 use ui_message_stream::approval::store::LedgerStore;
-use ui_message_stream::approval::{ApprovalState, ClaimResult, RecordId};
+use ui_message_stream::approval::{ApprovalState, DeferredOutcome, RecordId, Stepped};
 use ui_message_stream_sqlite::SqliteStore;
 
 use crate::file::File;
@@ -50,9 +50,10 @@ pub(crate) async fn claim_all(role: &Role, store: &SqliteStore) {
         }
         let lease = Duration::from_secs(3_600);
         let claimed = contention::claim_for(store, id, role.number as u8 + 1, lease).await;
-        let what = match claimed.unwrap().unwrap().1 {
-            ClaimResult::Granted(_) => "granted",
-            ClaimResult::InFlight => "in flight",
+        let (record, stepped) = claimed.unwrap().unwrap();
+        let what = match (stepped, record.outcome()) {
+            (Stepped::Granted(_), _) => "granted",
+            (Stepped::Counts, Some(DeferredOutcome::Executing { .. })) => "in flight",
             other => panic!("{other:?}"),
         };
         role.journal.write(format!("{what} {} {id}", role.number));

@@ -8,7 +8,7 @@ use chat_test_support::store_requests::{appended, control, creation, key, load};
 use test_support::contention::{self, InsertOne};
 use test_support::kills::{Backend, Process, Role};
 use ui_message_stream::approval::store::LedgerStore;
-use ui_message_stream::approval::{ApprovalState, ClaimResult, Principal, RecordId};
+use ui_message_stream::approval::{ApprovalState, Principal, RecordId, Stepped};
 use ui_message_stream_chat::store::{AppendResult, LogKey, LogStore, StoredEntry};
 use ui_message_stream_sqlite::{SqliteError, SqliteStore};
 
@@ -80,7 +80,7 @@ pub(crate) async fn fill(role: &Role, store: &SqliteStore) {
         let Some(id) = approvals.next() else { continue };
         let claimed = contention::claim_for(store, id, 1, Duration::from_secs(3_600)).await;
         match claimed.map(|claimed| claimed.unwrap().1) {
-            Ok(ClaimResult::Granted(_)) => write(format!("granted {id}")),
+            Ok(Stepped::Granted(_)) => write(format!("granted {id}")),
             Ok(other) => panic!("{other:?}"),
             Err(error) => expect_full(error.source().unwrap()),
         }

@@ -14,7 +14,7 @@ use chat_test_support::store_requests::{
 use test_support::contention;
 use ui_message_stream::approval::store::{LedgerStore, update};
 use ui_message_stream::approval::{
-    ApprovalRecord, ClaimResult, LeaseHolderId, RecordId, RecordedDecision, UnixMillis,
+    ApprovalRecord, LeaseHolderId, RecordId, RecordedDecision, Stepped, UnixMillis,
 };
 use ui_message_stream_chat::store::{AppendLog, LiveRunChange, LoadLog, LogStore, PutSnapshot};
 use ui_message_stream_sqlite::{SqliteError, SqliteOptions};
@@ -94,7 +94,7 @@ async fn while_another_process_locks_the_file_writes_fail_and_nothing_is_claimed
     let stored = LedgerStore::load(&store, &[record.id, new_record.id]).await.unwrap().records;
     assert_eq!(stored.iter().map(|stored| &stored.record).collect::<Vec<_>>(), [&record]);
     let claimed = update(&store, record.id, claim).await.unwrap().unwrap().1;
-    assert!(matches!(claimed, ClaimResult::Granted(_)), "{claimed:?}");
+    assert!(matches!(claimed, Stepped::Granted(_)), "{claimed:?}");
 }
 
 #[tokio::test]

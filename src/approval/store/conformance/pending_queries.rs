@@ -10,8 +10,8 @@ use super::records::{
 };
 use crate::approval::store::{LedgerStore, ListRecords, RecordCursor, RecordList, update};
 use crate::approval::{
-    ApprovalRecord, ApprovalState, ClaimResult, LeaseHolderId, NoticeDelivery, Principal, RecordId,
-    RecordedDecision, RevocationReason, ToolOutcome, UnixMillis,
+    ApprovalRecord, ApprovalState, LeaseHolderId, NoticeDelivery, Principal, RecordId,
+    RecordedDecision, RevocationReason, Stepped, ToolOutcome, UnixMillis,
 };
 use crate::id::ChatId;
 use crate::json::Json;
@@ -299,7 +299,7 @@ async fn events_to_deliver(store: Store) -> Result<(), CaseFailure> {
     let claim =
         |record: &ApprovalRecord, _| record.claim(&decision, holder, Duration::from_secs(60));
     let claimed = update(&*store, record.id, claim).await?;
-    let Some((_, ClaimResult::Granted(claim))) = claimed else {
+    let Some((_, Stepped::Granted(claim))) = claimed else {
         return Err(CaseFailure("the claim is not granted".to_owned()));
     };
     let outcome = ToolOutcome::Output(Json::null());

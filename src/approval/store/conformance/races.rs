@@ -11,7 +11,7 @@ use super::records::{
 };
 use crate::approval::store::{LedgerStore, LedgerStoreError, PendingLimits, RecordList, update};
 use crate::approval::{
-    ApprovalRecord, ApprovalState, ClaimResult, DenyResult, LeaseHolderId, RecordedDecision,
+    ApprovalRecord, ApprovalState, DeferredOutcome, LeaseHolderId, RecordedDecision, Stepped,
 };
 
 pub(super) fn cases() -> Vec<Case> {
@@ -47,7 +47,11 @@ pub(super) fn cases() -> Vec<Case> {
             insert(&*store, &record).await?;
             let answers = run_contenders(|_| claim(Arc::clone(&store), record.clone())).await?;
             expect_equal("how many were granted", count(&answers, is_granted), 1)?;
-            let waiting = count(&answers, |answer| matches!(answer, ClaimResult::InFlight));
+            let waiting = count(&answers, |(record, answer)| {
+                let is_executing =
+                    matches!(record.outcome(), Some(DeferredOutcome::Executing { .. }));
+                is_executing && *answer == Stepped::Counts
+            });
             expect_equal("how many wait", waiting, CONTENDERS - 1)
         }),
         Case::new(
@@ -139,12 +143,12 @@ async fn claims_and_denials(store: Store) -> Result<(), CaseFailure> {
         let (store, record) = (Arc::clone(&store), record.clone());
         async move {
             if at % 2 == 0 {
-                let answer = claim(store, record).await?;
-                return Ok(!matches!(answer, ClaimResult::Rejected(_)));
+                let (_, answer) = claim(store, record).await?;
+                return Ok(!matches!(answer, Stepped::Refused(_)));
             }
             let decision = decision(&record, &*store).await?;
             let changed = update(&*store, record.id, |record, _| record.deny(&decision));
-            Ok(!matches!(changed.await?, Some((_, DenyResult::Denied))))
+            Ok(!matches!(changed.await?, Some((_, Stepped::Counts))))
         }
     })
     .await?;
@@ -158,7 +162,10 @@ async fn claims_and_denials(store: Store) -> Result<(), CaseFailure> {
     check_listed(&*store, &read).await
 }
 
-async fn claim(store: Store, record: ApprovalRecord) -> Result<ClaimResult, LedgerStoreError> {
+async fn claim(
+    store: Store,
+    record: ApprovalRecord,
+) -> Result<(ApprovalRecord, Stepped), LedgerStoreError> {
     let decision = decision(&record, &*store).await?;
     let mut lease_holder = [0; 16];
     getrandom::fill(&mut lease_holder).map_err(LedgerStoreError::new)?;
@@ -166,10 +173,7 @@ async fn claim(store: Store, record: ApprovalRecord) -> Result<ClaimResult, Ledg
     let changed = update(&*store, record.id, |record, _| {
         record.claim(&decision, lease_holder, Duration::from_secs(60 * 60))
     });
-    match changed.await? {
-        Some((_, answer)) => Ok(answer),
-        None => Err(LedgerStoreError::new("the record is gone")),
-    }
+    changed.await?.ok_or_else(|| LedgerStoreError::new("the record is gone"))
 }
 
 async fn decision(
@@ -180,8 +184,8 @@ async fn decision(
     Ok(RecordedDecision::new(record.requester.clone(), now))
 }
 
-fn is_granted(answer: &ClaimResult) -> bool {
-    matches!(answer, ClaimResult::Granted(_))
+fn is_granted((_, answer): &(ApprovalRecord, Stepped)) -> bool {
+    matches!(answer, Stepped::Granted(_))
 }
 
 fn count<T>(answers: &[T], which: impl Fn(&T) -> bool) -> usize {

@@ -12,8 +12,9 @@ use super::records::{check_listed, insert, load_one, new_chat_id, new_principal,
 use crate::UserText;
 use crate::approval::store::update;
 use crate::approval::{
-    self, ApprovalRecord, ApprovalState, ClaimResult, EditableInput, LeaseHolderId, OnNewMessage,
-    Principal, RecordedDecision, RevocationReason, ToolOutcome, Transition, UnixMillis,
+    self, ApprovalRecord, ApprovalState, DeferredOutcome, EditableInput, LeaseHolderId,
+    OnNewMessage, Principal, RecordedDecision, RevocationReason, Stepped, ToolOutcome, Transition,
+    UnixMillis,
 };
 use crate::json::Json;
 
@@ -24,7 +25,7 @@ use State::{
     Superseded,
 };
 
-/// A record and a rule, the output of the rule as `Debug` prints it, and the next state, or `None` if
+/// A record and a rule, the output of the rule as it is [printed], and the next state, or `None` if
 /// the record does not change.
 type Row = (Given, Rule, &'static str, Option<State>);
 
@@ -401,24 +402,16 @@ impl Rule {
         match self {
             Claim(by, holder) => {
                 let decision = by.decision(record, minute);
-                let Transition { output, next } =
-                    record.claim(&decision, lease_holder(holder), LEASE);
-                match output {
-                    // The id of the record is random.
-                    ClaimResult::Granted(approval::Claim { fence, .. }) => {
-                        Transition { output: format!("Granted({fence})"), next }
-                    }
-                    output => printed(Transition { output, next }),
-                }
+                decided(record, record.claim(&decision, lease_holder(holder), LEASE), now)
             }
-            Deny(by) => printed(record.deny(&by.decision(record, minute))),
+            Deny(by) => decided(record, record.deny(&by.decision(record, minute)), now),
             Renew(fence) => printed(record.renew(&claim(fence), LEASE, now)),
             Complete(fence, outcome) => {
                 printed(record.complete(&claim(fence), &tool_outcome(outcome), now))
             }
             Revoke => printed(record.revoke(RevocationReason::ByHost, now)),
             Expire => printed(record.expire(now)),
-            Lapse => printed(record.lapse(&Requester.decision(record, minute))),
+            Lapse => decided(record, record.lapse(&Requester.decision(record, minute)), now),
             Supersede => printed(record.supersede(now)),
         }
     }
@@ -427,6 +420,30 @@ impl Rule {
 /// Prints the output, because the rules have outputs of different types.
 fn printed<T: Debug>(Transition { output, next }: Transition<T>) -> Transition<String> {
     Transition { output: format!("{output:?}"), next }
+}
+
+/// Prints what a decision has done. One that counts and is granted no claim is printed as the outcome of the record.
+fn decided(
+    record: &ApprovalRecord,
+    Transition { output, next }: Transition<Stepped>,
+    now: UnixMillis,
+) -> Transition<String> {
+    let outcome = next.as_ref().unwrap_or(record).outcome_at(now);
+    let output = match (output, outcome) {
+        // The id of the record is random.
+        (Stepped::Granted(approval::Claim { fence, .. }), _) => format!("Granted({fence})"),
+        (Stepped::Refused(cause), _) => format!("Rejected({cause:?})"),
+        (Stepped::Counts, Some(DeferredOutcome::Executing { .. })) => "InFlight".to_owned(),
+        (Stepped::Counts, Some(DeferredOutcome::ForwardedToProvider)) => "InFlight".to_owned(),
+        (Stepped::Counts, Some(DeferredOutcome::Executed { outcome })) => {
+            format!("Completed({outcome:?})")
+        }
+        (Stepped::Counts, Some(DeferredOutcome::Denied { .. })) => "Denied".to_owned(),
+        (Stepped::Counts, outcome) => {
+            outcome.map_or_else(String::new, |outcome| format!("{outcome:?}"))
+        }
+    };
+    Transition { output, next }
 }
 
 impl By {

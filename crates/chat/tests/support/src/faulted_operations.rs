@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep, timeout};
 use ui_message_stream::Json;
 use ui_message_stream::approval::store::{LedgerStore, LedgerStoreError, RecordList, update};
 use ui_message_stream::approval::{
-    ApprovalRecord, Claim, ClaimResult, LeaseHolderId, LeaseResult, Principal, RecordId,
-    RecordedDecision, ToolOutcome, Transition, UnixMillis,
+    ApprovalRecord, Claim, DeferredOutcome, LeaseHolderId, LeaseResult, Principal, RecordId,
+    RecordedDecision, Stepped, ToolOutcome, Transition, UnixMillis,
 };
 use ui_message_stream_chat::store::{
     AppendLog, AppendResult, LiveRunChange, LoadLog, LogKey, LogStore, PutSnapshot, ReadLogEntries,
@@ -205,20 +205,20 @@ impl<S: Store> Operations<'_, S> {
             self.change(record.id, move |record, now| {
                 let (decided_by, decided_at) = (record.requester.clone(), now);
                 let decision = RecordedDecision::new(decided_by, decided_at);
-                record.claim(
-                    &decision,
-                    LeaseHolderId::from_bytes([number; 16]),
-                    Duration::from_secs(600),
-                )
+                let holder = LeaseHolderId::from_bytes([number; 16]);
+                let Transition { output, next } =
+                    record.claim(&decision, holder, Duration::from_secs(600));
+                let outcome = next.as_ref().unwrap_or(record).outcome();
+                Transition { output: (output, outcome), next }
             })
         };
         let granted = json!({"record": record.id, "fence": 1});
         let granted: Claim = serde_json::from_value(granted).unwrap();
-        assert_eq!(claim(1).await, ClaimResult::Granted(granted.clone()));
+        assert_eq!(claim(1).await.0, Stepped::Granted(granted.clone()));
         let outcome = ToolOutcome::Output(Json::from_serialize(&json!({"at": user})).unwrap());
         let complete = |record: &ApprovalRecord, now| record.complete(&granted, &outcome, now);
         assert_eq!(self.change(record.id, complete).await, LeaseResult::Stored);
-        assert_eq!(claim(2).await, ClaimResult::Completed(outcome));
+        assert_eq!(claim(2).await, (Stepped::Counts, Some(DeferredOutcome::Executed { outcome })));
     }
 
     /// Changes a record. The operation begins when the record was read.

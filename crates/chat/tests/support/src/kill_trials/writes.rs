@@ -7,7 +7,7 @@ use std::time::Duration;
 use test_support::contention::{self, InsertOne};
 use test_support::kills::{Backend, Journal, Role, Trial, kill_at_random};
 use ui_message_stream::approval::store::LedgerStore;
-use ui_message_stream::approval::{ApprovalState, ClaimResult, RecordId};
+use ui_message_stream::approval::{ApprovalState, RecordId, Stepped};
 use ui_message_stream_chat::store::{PutSnapshot, StoredEntry, Unchanged};
 
 use super::{Store, ada};
@@ -96,7 +96,7 @@ async fn write(role: &Role, store: &impl Store) {
         assert!(store.insert(&contention::record(id)).await.unwrap());
         report(format!("asked {id}"));
         let claimed = contention::claim_for(store, id, 1, Duration::from_secs(60)).await;
-        assert!(matches!(claimed.unwrap().unwrap().1, ClaimResult::Granted(_)));
+        assert!(matches!(claimed.unwrap().unwrap().1, Stepped::Granted(_)));
         report(format!("claimed {id}"));
 
         for _ in 0..5 {
