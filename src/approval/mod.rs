@@ -24,7 +24,7 @@
 //! every reason. A rejected response does not change the record: a valid response can still follow,
 //! and the chat can continue. A denial needs no proof, because it runs nothing.
 //!
-//! What a reader needs a word for, in the order in which an approval passes it:
+//! The types, in the order in which an approval passes them:
 //!
 //! | type | what it is |
 //! |---|---|
@@ -32,21 +32,21 @@
 //! | [`ApprovalRecord`], [`ApprovalState`] | the request as the ledger keeps it, and in which of ten states it is |
 //! | `Token` | what an approval id holds, sealed with a [`KeyRing`] |
 //! | [`ResumePlan`] | the calls of a history that are still open; nothing in it is verified |
-//! | [`UnverifiedApprovalResponse`], [`UnverifiedApprovalRequest`], [`UnverifiedToolOutput`] | what a client says of a call; none of them has an accessor for an input |
+//! | [`UnverifiedApprovalResponse`], [`UnverifiedApprovalRequest`], [`UnverifiedToolOutput`] | what a client claims; none of them has an accessor for an input |
 //! | `Answer` | an approval response with its opened token |
 //! | `Verdict` | what an answer does, by its record: nothing, a refusal, or a `Step` |
 //! | `Step` | deny, lapse or claim |
-//! | [`Transition`] | the output of a [rule](Transition) of the ledger, and the next record |
+//! | [`Transition`] | the output of a rule of the ledger, and the next record |
 //! | [`Stepped`] | what a decision has done: a [`Claim`] is granted, it counts, or it is refused |
 //! | [`RecordedDecision`] | who decided, when, why, and with which input |
 //! | [`RejectionReason`] | why a decision does not count; for the audit alone |
 //! | [`ToolOutcome`] | what the tool of an approved call has returned |
-//! | [`DeferredOutcome`] | what has happened to a call: a function of its record after the step ([`ApprovalRecord::outcome_at`]) |
+//! | [`DeferredOutcome`] | what has happened to a call, by its record ([`ApprovalRecord::outcome_at`]), and by the answer if it came too late |
 //! | [`DeferredToolResult`], [`DeferredToolResults`] | the outcome of one call, and of all calls, for the page and the model |
 //! | [`PendingToolCall`] | a call without a result, in the host's own record |
 //!
 //! The status that users see, the outcome, the [events](ApprovalEvent) for a notifier and the kind of an audit event are
-//! each one match over the state of the record. The calls while they are executed are in the table of `approval::service`.
+//! each one match over the state of the record.
 //!
 //! Alternatively the host keeps its own list of pending calls. The approval ids can then be any
 //! strings. Such a host checks the approval responses against its list with [`ResumePlan::settle`].

@@ -1,5 +1,4 @@
-//! The rules of the ledger: what each request to a record returns, the next state of the record,
-//! and the outcome of its call.
+//! The rules of the ledger: what each request to a record returns, and the next state of the record.
 //!
 //! Each rule reads a record and the time, and returns immediately. A rule changes nothing. If it
 //! returns a [`next`](Transition::next) record, the store replaces the record, provided that the
@@ -32,8 +31,7 @@ pub struct Transition<T> {
 }
 
 /// What a decision on a record has done: the output of [`ApprovalRecord::claim`], [`ApprovalRecord::lapse`] and
-/// [`ApprovalRecord::deny`]. The outcome of the call is that of the record afterwards, as
-/// [`ApprovalRecord::outcome_at`] returns it.
+/// [`ApprovalRecord::deny`]. [`ApprovalRecord::outcome_at`] of the record afterwards is the outcome of the call.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Stepped {

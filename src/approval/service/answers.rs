@@ -184,8 +184,8 @@ impl Answers {
     }
 
     /// Closes the requests that a newer message closes, and the expired ones among the others, on a task of its own.
-    /// Returns as they are afterwards those whose keys this server has, and which this request holds if it brings the
-    /// history.
+    /// Returns them as they are afterwards, without those whose keys this server lacks. A host that reads the history of
+    /// the client gets no pending request that this history lacks: another page shows it.
     ///
     /// # Errors
     /// [`LedgerStoreError`] if a request that a message closes may still be open. Some of the others may be closed

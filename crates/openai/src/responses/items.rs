@@ -124,7 +124,8 @@ impl Items {
     /// were not streamed, and all reasoning, each with what the output has of it. The other open items remain.
     ///
     /// Some servers give all items other ids here. An item without a known id is then the next one of its type that is not
-    /// in the output by its id. It is a new item only if no item of its type is left: a call never runs twice.
+    /// in the output by its id, rather one with its name than one whose name is not known. It is a new item only if no
+    /// item of its type is left: a call never runs twice.
     pub(super) fn merge<'o, 'v>(
         &mut self,
         output: &'o [Fields<'v>],
@@ -148,7 +149,7 @@ impl Items {
         let merged = by_id.into_iter().filter_map(|(known, identity, fields)| {
             let item = match known {
                 Some(item) => item.with(identity),
-                None => match streamed.iter().position(|it| it.known_by.is_like(&identity)) {
+                None => match likest(&streamed, &identity) {
                     Some(known) => streamed.remove(known).with(identity),
                     None if kinds.contains(&identity.kind) => {
                         fields.leave_out("id", "an item of its type was streamed with another id");
@@ -185,6 +186,13 @@ impl Items {
         };
         (likeness > 0).then_some(place)
     }
+}
+
+/// Returns the place of the first item that may be this one. One with its name is first.
+fn likest(items: &[Item], identity: &Identity) -> Option<usize> {
+    let like = items.iter().enumerate().filter(|(_, item)| item.known_by.is_like(identity));
+    let first = like.min_by_key(|(_, item)| item.known_by.name != identity.name);
+    first.map(|(place, _)| place)
 }
 
 impl Item {

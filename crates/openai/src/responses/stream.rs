@@ -202,7 +202,8 @@ impl EventReader {
             "mcp_call" => Some(provider_tools::mcp_call(&whole(fields, item.id()))),
             _ => provider_tools::call(&whole(fields, item.id())),
         };
-        let Some(call) = call.filter(|call| !call.id.is_empty()) else { return };
+        let is_known = |call: &ToolCall| !call.id.is_empty() && !call.tool_name.is_empty();
+        let Some(call) = call.filter(is_known) else { return };
         if item.call.is_none() {
             item.call = Some(call.clone());
             emit(events, AgentEvent::tool_input_start(call));

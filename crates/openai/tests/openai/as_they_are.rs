@@ -85,6 +85,7 @@ async fn a_call_runs_once_in_whichever_event_it_is_complete() {
         ("responses/items_without_an_index", "It is."),
         ("responses/items_that_are_numbered_in_two_ways", "It is."),
         ("responses/a_call_with_another_id_in_each_event", ""),
+        ("responses/a_call_whose_name_comes_with_another_id", ""),
         ("responses/arguments_of_a_call_with_another_id_in_the_last_event", ""),
         ("responses/a_number_between_deltas_of_arguments_that_come_again", ""),
     ] {
