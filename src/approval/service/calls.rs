@@ -111,7 +111,8 @@ impl DeferredCalls {
 
     /// Executes the approved calls, each on its own task, and stores their outcomes.
     ///
-    /// A client that disconnects does not interrupt a call. For `run` see [`ClaimedCall::run`]. It
+    /// A client that disconnects does not interrupt a call. For `run` see
+    /// [`ClaimedCall::run`](super::ClaimedCall::run). It
     /// is called once for each approved call.
     pub fn run<F, Fut>(self, run: F) -> RunningCalls
     where
@@ -164,7 +165,8 @@ impl fmt::Debug for DeferredCalls {
 
 /// The deferred tool calls while the approved ones are executed, each on its own task.
 ///
-/// Returned by [`Approvals::run`], [`DeferredCalls::run`] and [`ChatApprovals::resolve`]. The calls are executed to
+/// Returned by [`Approvals::run`](super::Approvals::run), [`DeferredCalls::run`] and
+/// [`ChatApprovals::resolve`](super::ChatApprovals::resolve). The calls are executed to
 /// their end even if this value is dropped. An adapter streams [`next_event`](Self::next_event) and
 /// then passes [`into_results`](Self::into_results) to the model.
 #[must_use = "the agent needs the outcomes of the calls"]

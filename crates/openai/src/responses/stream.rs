@@ -162,6 +162,9 @@ impl EventReader {
                     let target = Target::ToolInput(call.id.clone());
                     let delta = self.deltas.push(target, delta, events);
                     item.arguments.push_str(&delta.unwrap_or_default());
+                } else if item.is_function_call() {
+                    // Its name may come with its end.
+                    item.arguments.push_str(&event.text("delta").unwrap_or_default());
                 }
             }
             "response.function_call_arguments.done" => {
