@@ -119,7 +119,8 @@ impl EditableInput {
                     return Err("expected an object".to_owned());
                 };
                 let mut fixed = stored.keys().chain(changed.keys()).filter(|name| {
-                    let (stored, changed) = (stored.get(*name), changed.get(*name));
+                    let stored = stored.get(*name);
+                    let changed = changed.get(*name);
                     let differs =
                         stored.map(|value| value.get()) != changed.map(|value| value.get());
                     differs && !editable.contains(*name)

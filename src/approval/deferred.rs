@@ -233,7 +233,8 @@ impl DeferredToolResults {
     pub fn with_results(mut self, results: Vec<DeferredToolResult>) -> Self {
         let handed = results.iter().filter_map(|result| match &result.outcome {
             DeferredOutcome::Executed { outcome: ToolOutcome::HandedToClient(input) } => {
-                let (id, name) = (result.tool_call_id.clone(), result.tool_name.clone());
+                let id = result.tool_call_id.clone();
+                let name = result.tool_name.clone();
                 Some(PendingToolCall::client_executed(id, name, input.clone()))
             }
             _ => None,
@@ -346,7 +347,8 @@ fn set_progress(
 impl PendingToolCall {
     /// Returns the final result of this call.
     pub fn with_outcome(&self, outcome: DeferredOutcome) -> DeferredToolResult {
-        let (id, name) = (self.tool_call_id.clone(), self.tool_name.clone());
+        let id = self.tool_call_id.clone();
+        let name = self.tool_name.clone();
         let result = DeferredToolResult::of_call(id, name, outcome);
         result.with_approval_id(self.approval_id.clone())
     }

@@ -234,7 +234,8 @@ pub(super) fn approval_request(
 pub(super) fn settled_and_denied(
     messages: &[UiMessage],
 ) -> (HashSet<&ApprovalId>, HashSet<&ApprovalId>) {
-    let (mut settled, mut denied) = (HashSet::new(), HashSet::new());
+    let mut settled = HashSet::new();
+    let mut denied = HashSet::new();
     for part in assistants(messages).flat_map(|(_, message)| message.tool_parts()) {
         match &part.state {
             ToolState::ApprovalResponded { approval, .. } if !approval.approved => {
@@ -274,7 +275,8 @@ pub(super) fn client_output(part: &ToolPart) -> Option<UnverifiedToolOutput> {
         }
         _ => return None,
     };
-    let (tool_call_id, tool_name) = (part.tool_call_id.clone(), Some(part.tool_name.clone()));
+    let tool_call_id = part.tool_call_id.clone();
+    let tool_name = Some(part.tool_name.clone());
     Some(UnverifiedToolOutput { tool_call_id, tool_name, result })
 }
 

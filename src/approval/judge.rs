@@ -214,7 +214,8 @@ pub(super) fn outcome_of(
     stepped: Option<Stepped>,
     now: UnixMillis,
 ) -> DeferredOutcome {
-    let (approved, reason) = (response.approved, response.reason.clone());
+    let approved = response.approved;
+    let reason = response.reason.clone();
     match stepped {
         Some(Stepped::Granted(claim)) if record.provider_executed => {
             DeferredOutcome::ForwardToProvider { approved, reason, claim: Some(claim) }
@@ -271,7 +272,9 @@ pub(super) fn results_of(
     unanswered: &[(ApprovalRecord, ApprovalId)],
     client_executed: &[PendingToolCall],
 ) -> DeferredToolResults {
-    let (mut open, mut closed, mut pending) = (Vec::new(), Vec::new(), Vec::new());
+    let mut open = Vec::new();
+    let mut closed = Vec::new();
+    let mut pending = Vec::new();
     for (record, id) in unanswered {
         let call = pending_call(record, id.clone());
         match record.outcome() {

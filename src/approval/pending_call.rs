@@ -115,7 +115,8 @@ impl PendingToolCall {
 
     /// Creates the call of a tool part, with its approval request if it has one.
     pub fn of_part(part: &ToolPart) -> Self {
-        let (id, name) = (part.tool_call_id.clone(), part.tool_name.clone());
+        let id = part.tool_call_id.clone();
+        let name = part.tool_name.clone();
         let input = part.input().cloned().unwrap_or_else(Json::null);
         PendingToolCall {
             approval_id: part.approval_id().cloned(),
@@ -154,7 +155,8 @@ impl PendingToolCall {
         let CallProgress::Completed(ToolOutcome::HandedToClient(input)) = &self.progress else {
             return None;
         };
-        let (id, name) = (self.tool_call_id.clone(), self.tool_name.clone());
+        let id = self.tool_call_id.clone();
+        let name = self.tool_name.clone();
         Some(Self::client_executed(id, name, input.clone()))
     }
 

@@ -102,7 +102,8 @@ mod tests {
     #[test]
     fn a_principal_is_read_from_a_list_of_its_tenant_and_its_id() {
         let ada = Principal::new("ada");
-        let (anonymous, anonymous_of) = (Principal::anonymous(), Principal::anonymous());
+        let anonymous = Principal::anonymous();
+        let anonymous_of = Principal::anonymous();
         for principal in
             [ada.clone(), ada.with_tenant("t"), anonymous, anonymous_of.with_tenant("")]
         {

@@ -172,7 +172,8 @@ impl ResumePlan {
         let mut plan = Self::new(std::slice::from_ref(&empty), Some(&empty));
         plan.is_from_decisions = true;
         for (record, decision) in &decisions {
-            let (id, tool_call_id) = (&decision.approval_id, &record.tool_call_id);
+            let id = &decision.approval_id;
+            let tool_call_id = &record.tool_call_id;
             let is_repeated = plan.history.requests.contains_key(id);
             if is_repeated || (decision.approved && denied.contains(id)) {
                 continue;
@@ -508,7 +509,8 @@ impl ResumePlan {
             }
             None => return CallResolution::Pending,
         };
-        let (id, name) = (call.tool_call_id.clone(), call.tool_name.clone());
+        let id = call.tool_call_id.clone();
+        let name = call.tool_name.clone();
         CallResolution::Resolved(DeferredToolResult {
             message_id: message_at.and_then(|at| self.history.message_ids.get(at)).cloned(),
             ..DeferredToolResult::of_call(id, name, outcome)
@@ -527,7 +529,8 @@ pub(super) struct AnsweredCall {
 #[cfg(feature = "approvals")]
 impl AnsweredCall {
     pub(super) fn of_record(record: &ApprovalRecord, outcome: DeferredOutcome) -> Self {
-        let (tool_name, is_final) = (Some(record.tool_name.clone()), !record.is_pending());
+        let tool_name = Some(record.tool_name.clone());
+        let is_final = !record.is_pending();
         AnsweredCall { tool_name, outcome, is_final }
     }
 }

@@ -44,7 +44,8 @@ impl ResumedCall {
             record.outer.as_ref().filter(|outer| outer.is_of(call))?;
             let record = record.expire(now).next.unwrap_or_else(|| record.clone());
             let outcome = record.outcome_at(now)?;
-            let (message, id) = (record.message_id.clone(), record.tool_call_id.clone());
+            let message = record.message_id.clone();
+            let id = record.tool_call_id.clone();
             let result = DeferredToolResult::new(message, id, record.tool_name.clone(), outcome);
             Some(result.described_by(record.descriptor(now).ok().as_ref()))
         });

@@ -163,9 +163,10 @@ impl ApprovalRecord {
             ApprovalState::Claimed { lease_holder: by, fence, lease_until, .. }
                 if now < *lease_until =>
             {
-                self.unchanged(match *by == lease_holder {
-                    true => Stepped::Granted(Claim { record: self.id, fence: *fence }),
-                    false => Stepped::Counts,
+                self.unchanged(if *by == lease_holder {
+                    Stepped::Granted(Claim { record: self.id, fence: *fence })
+                } else {
+                    Stepped::Counts
                 })
             }
             ApprovalState::Claimed { .. } if self.provider_executed => {
@@ -360,13 +361,14 @@ impl ApprovalRecord {
             ApprovalState::Claimed { decision, lease_holder, fence, .. }
                 if *fence == claim.fence && !self.provider_executed =>
             {
-                let (decision, lease_holder, fence) = (decision.clone(), *lease_holder, *fence);
-                let state = match self.idempotent {
-                    true => {
-                        let lease_until = now;
-                        ApprovalState::Claimed { decision, lease_holder, fence, lease_until }
-                    }
-                    false => ApprovalState::OutcomeUnknown { decision },
+                let decision = decision.clone();
+                let lease_holder = *lease_holder;
+                let fence = *fence;
+                let state = if self.idempotent {
+                    let lease_until = now;
+                    ApprovalState::Claimed { decision, lease_holder, fence, lease_until }
+                } else {
+                    ApprovalState::OutcomeUnknown { decision }
                 };
                 self.transition_to(LeaseResult::Stored, state)
             }

@@ -361,7 +361,8 @@ mod tests {
             (kind.fence(), cause, kind.expires_at())
         };
         let none = String::new();
-        let (at, never) = (UnixMillis(5), UnixMillis(u64::MAX));
+        let at = UnixMillis(5);
+        let never = UnixMillis(u64::MAX);
         for (kind, expected) in [
             (AuditEventKind::Requested { expires_at: at }, (None, none.clone(), Some(at))),
             (AuditEventKind::Requested { expires_at: never }, (None, none.clone(), None)),

@@ -115,7 +115,10 @@ impl Inner {
         let after = query.after.or(Some(RecordCursor::after_time(UnixMillis(0))));
         let feed = |list| Feed { list, after, has_more: true, records: VecDeque::new() };
         let mut feeds: Vec<Feed> = lists.into_iter().map(feed).collect();
-        let (mut approvals, mut last, mut hidden, mut bytes) = (Vec::new(), after, 0, 0);
+        let mut approvals = Vec::new();
+        let mut last = after;
+        let mut hidden = 0;
+        let mut bytes = 0;
         loop {
             let places = try_join_all(feeds.iter_mut().map(|feed| feed.place(self, page))).await?;
             let first = places.into_iter().flatten().min();

@@ -29,7 +29,8 @@ impl OtherKeys {
                 continue;
             }
             known.push(record.key_id);
-            let (sealed_by, key) = (record.key_id, keys.active_key_id());
+            let sealed_by = record.key_id;
+            let key = keys.active_key_id();
             tracing::warn!(
                 %sealed_by,
                 %key,

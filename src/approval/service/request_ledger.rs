@@ -141,10 +141,8 @@ impl LedgerStore for RequestLedger {
     ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
         Box::pin(async move {
             let Some(current) = self.current(record.id, revision) else { return Ok(false) };
-            let earlier = match current.is_pending() {
-                true => self.earlier_state(record).await?,
-                false => None,
-            };
+            let earlier =
+                if current.is_pending() { self.earlier_state(record).await? } else { None };
             let is_first = earlier.is_none();
             let next = match earlier {
                 Some(state) => ApprovalRecord { state, ..record.clone() },

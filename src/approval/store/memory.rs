@@ -155,7 +155,8 @@ impl LedgerStore for InMemoryLedger {
         let new: Vec<ApprovalRecord> =
             inserted[..admitted.stored].iter().filter(is_new).cloned().collect();
         let used = records.bytes_by_requester.get(&first.requester).copied().unwrap_or(0);
-        let (limit, bytes) = (self.max_user_bytes, new.iter().map(bytes_of).sum::<usize>());
+        let limit = self.max_user_bytes;
+        let bytes = new.iter().map(bytes_of).sum::<usize>();
         if bytes > 0 && used + bytes > limit {
             return Box::pin(ready(Err(LedgerStoreError::new(format!(
                 "the approval records of one user have more than {limit} bytes; \
@@ -212,7 +213,8 @@ impl Records {
     /// Inserts or replaces a record, and its places in the lists.
     fn put(&mut self, versioned: VersionedRecord) {
         let record = &versioned.record;
-        let (id, lists) = (record.id, RecordList::that_have(record));
+        let id = record.id;
+        let lists = RecordList::that_have(record);
         *self.bytes_by_requester.entry(record.requester.clone()).or_default() += bytes_of(record);
         if let Some(replaced) = self.by_id.insert(id, versioned) {
             self.forget(&replaced.record);

@@ -191,10 +191,8 @@ impl PendingLimits {
         let in_chat = self.chat.saturating_sub(in_chat);
         let of_requester = self.requester.saturating_sub(of_requester);
         let stored = records.min(existing.saturating_add(in_chat.min(of_requester)));
-        let limit = match in_chat <= of_requester {
-            true => PendingLimit::Chat,
-            false => PendingLimit::Requester,
-        };
+        let limit =
+            if in_chat <= of_requester { PendingLimit::Chat } else { PendingLimit::Requester };
         Inserted { stored, refused_by: (stored < records).then_some(limit) }
     }
 }

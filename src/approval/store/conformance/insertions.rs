@@ -20,7 +20,8 @@ pub(super) fn cases() -> Vec<Case> {
             expect_equal("the answer at a limit", store.insert_all(&[], limits).await?, none)
         }),
         Case::new("three hundred records are inserted at once", |store: Store| async move {
-            let (requester, chat) = (new_principal(), new_chat_id());
+            let requester = new_principal();
+            let chat = new_chat_id();
             let records = sorted_records(&requester, &chat, now(&*store).await?, 300);
             insert_all(&*store, &records).await?;
             let of = RecordList::of_chat(&requester, &chat);
@@ -30,7 +31,9 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(
             "records are inserted in order up to the limit of the chat",
             |store: Store| async move {
-                let (requester, chat, now) = (new_principal(), new_chat_id(), now(&*store).await?);
+                let requester = new_principal();
+                let chat = new_chat_id();
+                let now = now(&*store).await?;
                 let limits = PendingLimits { chat: 5, requester: 100 };
                 let elsewhere = sorted_records(&requester, &new_chat_id(), now, 4);
                 insert_all(&*store, &elsewhere).await?;
@@ -47,7 +50,9 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(
             "records are inserted in order up to the limit of the requester",
             |store: Store| async move {
-                let (requester, chat, now) = (new_principal(), new_chat_id(), now(&*store).await?);
+                let requester = new_principal();
+                let chat = new_chat_id();
+                let now = now(&*store).await?;
                 let limits = PendingLimits { chat: 100, requester: 5 };
                 insert_all(&*store, &sorted_records(&requester, &new_chat_id(), now, 4)).await?;
                 insert_all(&*store, &sorted_records(&new_principal(), &chat, now, 4)).await?;
@@ -60,7 +65,9 @@ pub(super) fn cases() -> Vec<Case> {
             },
         ),
         Case::new("a repeated insertion gets the same answer", |store: Store| async move {
-            let (requester, chat, now) = (new_principal(), new_chat_id(), now(&*store).await?);
+            let requester = new_principal();
+            let chat = new_chat_id();
+            let now = now(&*store).await?;
             let limits = PendingLimits { chat: 2, requester: 100 };
             let records = sorted_records(&requester, &chat, now, 4);
             let expected = Inserted { stored: 2, refused_by: Some(PendingLimit::Chat) };
@@ -78,7 +85,9 @@ pub(super) fn cases() -> Vec<Case> {
             expect_equal("what is pending", pending_ids(&*store, of).await?, ids(&records[1..3]))
         }),
         Case::new("expired and decided records have no limit", |store: Store| async move {
-            let (requester, chat, now) = (new_principal(), new_chat_id(), now(&*store).await?);
+            let requester = new_principal();
+            let chat = new_chat_id();
+            let now = now(&*store).await?;
             let mut expired = sorted_records(&requester, &chat, now, 10);
             for record in &mut expired {
                 record.expires_at = UnixMillis(now.0.saturating_sub(1));

@@ -53,7 +53,8 @@ pub async fn check<S: LedgerStore>(store: impl AsyncFn() -> S) -> usize {
     ];
     let cases: Vec<Case> = cases.into_iter().flatten().collect();
     let count = cases.len();
-    let (mut failed, mut report) = (0, String::new());
+    let mut failed = 0;
+    let mut report = String::new();
     for Case { name, run } in cases {
         // Each case has its own task, so that a panic in the store fails only that case.
         let result = timeout(CASE_TIMEOUT, tokio::spawn(run(Arc::new(store().await)))).await;

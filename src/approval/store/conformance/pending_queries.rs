@@ -19,7 +19,8 @@ use crate::json::Json;
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = vec![
         Case::new("a chat without approval requests lists no records", |store: Store| async move {
-            let (requester, chat) = (new_principal(), new_chat_id());
+            let requester = new_principal();
+            let chat = new_chat_id();
             let of = RecordList::of_chat(&requester, &chat);
             expect_equal("what is pending", pending_ids(&*store, of).await?, vec![])
         }),
@@ -36,7 +37,9 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(
             "a chat lists its approval requests in the order in which they expire",
             |store: Store| async move {
-                let (requester, chat, now) = (new_principal(), new_chat_id(), now(&*store).await?);
+                let requester = new_principal();
+                let chat = new_chat_id();
+                let now = now(&*store).await?;
                 let mut expected = Vec::new();
                 for age in [3, 0, 4, 1, 2] {
                     let mut record =
@@ -99,7 +102,9 @@ pub(super) fn cases() -> Vec<Case> {
             },
         ),
         Case::new("a decided record is removed from the lists", |store: Store| async move {
-            let (principal, chat, now) = (new_principal(), new_chat_id(), now(&*store).await?);
+            let principal = new_principal();
+            let chat = new_chat_id();
+            let now = now(&*store).await?;
             let records: Vec<_> = (0..3).map(|_| new_record(&principal, &chat, now)).collect();
             let mut expected = Vec::new();
             for record in &records {
@@ -138,7 +143,8 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 async fn pages_of_requester(store: Store) -> Result<(), CaseFailure> {
-    let (requester, now) = (new_principal(), now(&*store).await?);
+    let requester = new_principal();
+    let now = now(&*store).await?;
     let mut records = Vec::new();
     for number in 0_u64..25 {
         let mut record = new_record(&requester, &new_chat_id(), now);
@@ -151,7 +157,8 @@ async fn pages_of_requester(store: Store) -> Result<(), CaseFailure> {
     let decided: Vec<RecordId> = [2, 6, 11].map(|at: usize| records[at].id).to_vec();
     let list = RecordList::of_requester(&requester);
     let mut query = ListRecords { limit: 7, ..(&list).into() };
-    let (mut listed, mut pages) = (Vec::new(), 0);
+    let mut listed = Vec::new();
+    let mut pages = 0;
     loop {
         let page = store.read_list(query).await?;
         if page.records.len() > query.limit {
@@ -182,7 +189,8 @@ async fn pages_of_requester(store: Store) -> Result<(), CaseFailure> {
 }
 
 async fn pages_later_than_now(store: Store) -> Result<(), CaseFailure> {
-    let (requester, now) = (new_principal(), now(&*store).await?);
+    let requester = new_principal();
+    let now = now(&*store).await?;
     let mut places = Vec::new();
     for number in 0_u64..7 {
         let mut record = new_record(&requester, &new_chat_id(), now);
@@ -238,7 +246,8 @@ async fn pending_of_all(store: Store) -> Result<(), CaseFailure> {
 }
 
 async fn pending_of_audience(store: Store) -> Result<(), CaseFailure> {
-    let (now, salt) = (now(&*store).await?, random_id());
+    let now = now(&*store).await?;
+    let salt = random_id();
     let [tenant, other_tenant] = ["a", "b"].map(|name| format!("tenant {name} {salt}"));
     let asked = |tenant: &str, tool: &str, audience: &[&str], age: u64| {
         let requester = new_principal().with_tenant(tenant);
@@ -294,8 +303,8 @@ async fn events_to_deliver(store: Store) -> Result<(), CaseFailure> {
     check_event(&NoticeDelivery::lease, Some(0)).await?;
     check_event(&NoticeDelivery::lease, None).await?;
     check_event(&delivered(0), None).await?;
-    let (decision, holder) =
-        (RecordedDecision::new(record.requester.clone(), now), LeaseHolderId::from_bytes([1; 16]));
+    let decision = RecordedDecision::new(record.requester.clone(), now);
+    let holder = LeaseHolderId::from_bytes([1; 16]);
     let claim =
         |record: &ApprovalRecord, _| record.claim(&decision, holder, Duration::from_secs(60));
     let claimed = update(&*store, record.id, claim).await?;
@@ -310,7 +319,8 @@ async fn events_to_deliver(store: Store) -> Result<(), CaseFailure> {
 }
 
 async fn pending_of_requester(store: Store) -> Result<(), CaseFailure> {
-    let (principal, now) = (new_principal(), now(&*store).await?);
+    let principal = new_principal();
+    let now = now(&*store).await?;
     let mut expected = Vec::new();
     for age in [1, 2, 0] {
         let mut record = new_record(&principal, &new_chat_id(), now);
@@ -351,7 +361,8 @@ fn separation_cases() -> Vec<Case> {
     ];
     let chats = pairs.map(|(how, one, other)| {
         Case::new(format!("chats {how} are kept apart"), move |store: Store| async move {
-            let (salt, now) = (random_id(), now(&*store).await?);
+            let salt = random_id();
+            let now = now(&*store).await?;
             let name = |(tenant, name): Name| {
                 let principal = Principal::new(format!("person {salt}"));
                 let principal = match tenant {
@@ -370,7 +381,8 @@ fn separation_cases() -> Vec<Case> {
     ];
     let chats_of_users = users.map(|(how, one, other)| {
         Case::new(format!("chats {how} are kept apart"), move |store: Store| async move {
-            let (salt, now) = (random_id(), now(&*store).await?);
+            let salt = random_id();
+            let now = now(&*store).await?;
             let tenant = format!("tenant {salt}");
             let name = |(user, chat): (&str, &str)| {
                 (Principal::new(user).with_tenant(tenant.clone()), ChatId::from(chat))
@@ -380,7 +392,8 @@ fn separation_cases() -> Vec<Case> {
     });
     let requesters = pairs.map(|(how, one, other)| {
         Case::new(format!("principals {how} are kept apart"), move |store: Store| async move {
-            let (salt, now) = (random_id(), now(&*store).await?);
+            let salt = random_id();
+            let now = now(&*store).await?;
             let name = |(tenant, name): Name| {
                 let principal = Principal::new(format!("{name}{salt}"));
                 match tenant {
@@ -394,14 +407,13 @@ fn separation_cases() -> Vec<Case> {
     let anonymous = Case::new(
         "the anonymous principal differs from a principal with an empty id",
         |store: Store| async move {
-            let (tenant, now) = (format!("tenant {}", random_id()), now(&*store).await?);
+            let tenant = format!("tenant {}", random_id());
+            let now = now(&*store).await?;
             let anonymous = Principal::anonymous().with_tenant(tenant.clone());
             for name in ["", "anonymous", "null"] {
                 let principal = Principal::new(name).with_tenant(tenant.clone());
-                let (asked, other) = (
-                    new_record(&principal, &new_chat_id(), now),
-                    RecordList::of_requester(&anonymous),
-                );
+                let asked = new_record(&principal, &new_chat_id(), now);
+                let other = RecordList::of_requester(&anonymous);
                 insert(&*store, &asked).await?;
                 expect_equal("what is pending", pending_ids(&*store, other).await?, vec![])?;
             }
@@ -411,9 +423,10 @@ fn separation_cases() -> Vec<Case> {
     let anonymous_of_tenant = Case::new(
         "the anonymous principal of a tenant differs from a principal with the tenant's name as id",
         |store: Store| async move {
-            let (name, now) = (format!("ada {}", random_id()), now(&*store).await?);
-            let (anonymous, principal) =
-                (Principal::anonymous().with_tenant(&*name), Principal::new(&*name));
+            let name = format!("ada {}", random_id());
+            let now = now(&*store).await?;
+            let anonymous = Principal::anonymous().with_tenant(&*name);
+            let principal = Principal::new(&*name);
             check_separated(&*store, &anonymous, &principal, now).await
         },
     );
@@ -428,7 +441,8 @@ async fn check_chats_separated(
     (other, other_chat): &(Principal, ChatId),
     now: UnixMillis,
 ) -> Result<(), CaseFailure> {
-    let (first, second) = (new_record(one, one_chat, now), new_record(other, other_chat, now));
+    let first = new_record(one, one_chat, now);
+    let second = new_record(other, other_chat, now);
     insert(store, &first).await?;
     insert(store, &second).await?;
     let one_chat = RecordList::of_chat(one, one_chat);
@@ -445,8 +459,8 @@ async fn check_separated(
     other: &Principal,
     now: UnixMillis,
 ) -> Result<(), CaseFailure> {
-    let (first, second) =
-        (new_record(one, &new_chat_id(), now), new_record(other, &new_chat_id(), now));
+    let first = new_record(one, &new_chat_id(), now);
+    let second = new_record(other, &new_chat_id(), now);
     insert(store, &first).await?;
     insert(store, &second).await?;
     expect_equal(

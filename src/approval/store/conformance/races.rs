@@ -23,9 +23,12 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new("of several replacements of one revision, one succeeds", swaps_of_one_revision),
         Case::new("different records do not stop each other", |store: Store| async move {
-            let (principal, chat, now) = (new_principal(), new_chat_id(), now(&*store).await?);
+            let principal = new_principal();
+            let chat = new_chat_id();
+            let now = now(&*store).await?;
             let answers = run_contenders(|_| {
-                let (store, mut record) = (Arc::clone(&store), new_record(&principal, &chat, now));
+                let store = Arc::clone(&store);
+                let mut record = new_record(&principal, &chat, now);
                 async move {
                     let records = [record.clone()];
                     let inserted = store.insert_all(&records, PendingLimits::NONE).await?;
@@ -78,7 +81,8 @@ async fn insertions_of_one_record(store: Store) -> Result<(), CaseFailure> {
     let mut record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
     let answers = run_contenders(|at| {
         record.description = format!("contender {at}").into();
-        let (store, records) = (Arc::clone(&store), [record.clone()]);
+        let store = Arc::clone(&store);
+        let records = [record.clone()];
         async move {
             let inserted = store.insert_all(&records, PendingLimits::NONE).await?;
             let stored = store.load(&[records[0].id]).await?.records.into_iter();
@@ -93,7 +97,8 @@ async fn insertions_of_one_record(store: Store) -> Result<(), CaseFailure> {
 }
 
 async fn insertions_below_a_limit(store: Store) -> Result<(), CaseFailure> {
-    let (requester, now) = (new_principal(), now(&*store).await?);
+    let requester = new_principal();
+    let now = now(&*store).await?;
     let chats = [new_chat_id(), new_chat_id()];
     let limits = PendingLimits { chat: 20, requester: 30 };
     let answers = run_contenders(|at| {
@@ -120,7 +125,8 @@ async fn swaps_of_one_revision(store: Store) -> Result<(), CaseFailure> {
     for _ in 0..10 {
         let revision = load_one(&*store, record.id).await?.revision;
         let answers = run_contenders(|at| {
-            let (store, mut record) = (Arc::clone(&store), record.clone());
+            let store = Arc::clone(&store);
+            let mut record = record.clone();
             record.description = format!("contender {at}").into();
             async move { Ok((at, store.compare_and_swap(&record, revision).await?)) }
         })
@@ -140,7 +146,8 @@ async fn claims_and_denials(store: Store) -> Result<(), CaseFailure> {
     let record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
     insert(&*store, &record).await?;
     let answers = run_contenders(|at| {
-        let (store, record) = (Arc::clone(&store), record.clone());
+        let store = Arc::clone(&store);
+        let record = record.clone();
         async move {
             if at % 2 == 0 {
                 let (_, answer) = claim(store, record).await?;

@@ -133,10 +133,8 @@ pub(super) async fn check_listed(
 ) -> Result<(), CaseFailure> {
     for ListPlace { list, at } in RecordList::places_of(record) {
         // Lists of more than one requester may hold records of earlier cases.
-        let earliest = match list == RecordList::to_notify() {
-            true => record.requested_at,
-            false => record.expires_at,
-        };
+        let earliest =
+            if list == RecordList::to_notify() { record.requested_at } else { record.expires_at };
         let before = UnixMillis(earliest.0.saturating_sub(1));
         let after = Some(RecordCursor::after_time(before));
         let mut listed = read_pages(store, ListRecords { after, ..(&list).into() }).await?;

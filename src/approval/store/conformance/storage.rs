@@ -169,7 +169,8 @@ pub(super) fn cases() -> Vec<Case> {
             expect_equal("how many there are", store.load(&[]).await?.records.len(), 0)
         }),
         Case::new("the clock does not run backwards", |store: Store| async move {
-            let (requester, chat) = (new_principal(), new_chat_id());
+            let requester = new_principal();
+            let chat = new_chat_id();
             let mut latest = UnixMillis(0);
             for _ in 0..50 {
                 let of = RecordList::of_chat(&requester, &chat);
@@ -218,7 +219,8 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 async fn load_many(store: Store) -> Result<(), CaseFailure> {
-    let (chat, now) = (new_chat_id(), now(&*store).await?);
+    let chat = new_chat_id();
+    let now = now(&*store).await?;
     let mut ids: Vec<RecordId> = Vec::new();
     let mut expected = Vec::new();
     for _ in 0..100 {

@@ -339,7 +339,9 @@ async fn run(store: Store, (given, rule, output, after): Row) -> Result<(), Case
 
 impl Given {
     const fn new(name: &'static str, state: State, minute: u64) -> Self {
-        let (idempotent, provider_executed, editable) = (false, false, false);
+        let idempotent = false;
+        let provider_executed = false;
+        let editable = false;
         let on_new_message = OnNewMessage::Lapse;
         Given { name, state, minute, idempotent, provider_executed, editable, on_new_message }
     }
@@ -348,10 +350,8 @@ impl Given {
     fn pending_record(&self, now: UnixMillis) -> ApprovalRecord {
         let record = new_record(&new_principal(), &new_chat_id(), now);
         let Given { idempotent, provider_executed, on_new_message, .. } = *self;
-        let editable = match self.editable {
-            true => EditableInput::Everything,
-            false => EditableInput::Nothing,
-        };
+        let editable =
+            if self.editable { EditableInput::Everything } else { EditableInput::Nothing };
         ApprovalRecord { idempotent, provider_executed, editable, on_new_message, ..record }
     }
 }
