@@ -279,7 +279,7 @@ impl OpenRequest {
     /// Returns whether the record of this request has an outcome that the history does not show.
     fn is_closed_by(&self, record: &ApprovalRecord, approvals: &ChatApprovals) -> bool {
         let Some(outcome) = record.outcome() else { return false };
-        // The model reads of a superseded request that nobody answered it.
+        // The model reads that a superseded request was not answered.
         let is_answered = !outcome.is_closed_undecided() || outcome == DeferredOutcome::Lapsed;
         (is_answered || !self.is_superseded)
             && approvals.is_own_request(record, &self.id, system_time())

@@ -182,8 +182,7 @@ impl ClaimedCall {
         let tool = tokio::spawn(tool.in_current_span());
         let settling = tokio::spawn(self.settle_after(tool).in_current_span());
         let changed = AgentEvent::input_changed(report.result());
-        let run = Run::Here(settling);
-        RunningCall { report, progress, run, changed, events: VecDeque::new() }
+        RunningCall { progress, changed, ..RunningCall::new(report, Run::Here(settling)) }
     }
 
     /// Waits for the task of the tool, and stores its outcome.
@@ -217,8 +216,8 @@ impl fmt::Debug for ClaimedCall {
 pub struct InFlightCall {
     pub(super) approvals: ChatApprovals,
     pub(super) record: RecordId,
-    /// What the request answers, if it does: an approval claims the call of an idempotent tool after the lease of the
-    /// other request, and a denial closes it.
+    /// What the request answers, if it does. After the lease of the other request, a claim claims the call of an
+    /// idempotent tool, and a denial or a lapse closes it.
     pub(super) answer: Option<Step>,
     pub(super) report: SettledCall,
 }
@@ -239,9 +238,12 @@ impl InFlightCall {
     pub async fn wait(self) -> DeferredCall {
         let report = self.report.clone();
         let waited = self.spawn_wait(|waited| waited).await;
-        // The runtime is shutting down.
-        let waited = waited.unwrap_or_else(|_| Err(Box::new(report.of_unknown_outcome())));
-        waited.map_or_else(|settled| DeferredCall::Settled(*settled), DeferredCall::Approved)
+        match waited {
+            Ok(Waited::Claimed(call)) => DeferredCall::Approved(*call),
+            Ok(Waited::Settled(call)) => DeferredCall::Settled(call),
+            // The runtime is shutting down.
+            Err(_) => DeferredCall::Settled(report.of_unknown_outcome()),
+        }
     }
 
     /// Waits for the call, and executes it with `run` if it is claimed here. It is started on the task that waits,
@@ -253,8 +255,8 @@ impl InFlightCall {
     {
         let report = self.report.clone();
         let next = self.spawn_wait(|waited| match waited {
-            Ok(claimed) => claimed.run(run),
-            Err(settled) => RunningCall::new((*settled).clone(), Run::Ended(*settled)),
+            Waited::Claimed(call) => call.run(run),
+            Waited::Settled(call) => RunningCall::ended(call),
         });
         RunningCall::new(report, Run::Elsewhere(next))
     }
@@ -265,7 +267,7 @@ impl InFlightCall {
     /// Polls the ledger with pauses from 20 milliseconds to one second.
     fn spawn_wait<T: Send + 'static>(
         self,
-        finish: impl FnOnce(Result<ClaimedCall, Box<SettledCall>>) -> T + Send + 'static,
+        finish: impl FnOnce(Waited) -> T + Send + 'static,
     ) -> oneshot::Receiver<T> {
         let (mut sender, ended) = oneshot::channel();
         let waiting = async move {
@@ -294,16 +296,13 @@ impl InFlightCall {
 
     /// Returns the call once it has an outcome or was claimed here, or `None` while another request
     /// executes it.
-    async fn poll(
-        &self,
-        lease_holder: LeaseHolderId,
-    ) -> Result<Option<Result<ClaimedCall, Box<SettledCall>>>, LedgerStoreError> {
-        let settled = |outcome| Some(Err(Box::new(self.report.clone().with_outcome(outcome))));
+    async fn poll(&self, lease_holder: LeaseHolderId) -> Result<Option<Waited>, LedgerStoreError> {
+        let settled = |outcome| Some(Waited::Settled(self.report.clone().with_outcome(outcome)));
         Ok(match (call_state(&self.approvals, self.record).await?, self.answer) {
             (CallState::Executing, _) => None,
             (CallState::Ended(outcome), _) => settled(outcome),
             (CallState::LeaseEnded(record), Some(Step::Claim)) => {
-                self.claim(&record, lease_holder).await?.map(Ok)
+                self.claim(&record, lease_holder).await?.map(|call| Waited::Claimed(Box::new(call)))
             }
             // Another request may claim it.
             (CallState::LeaseEnded(record), None) if record.idempotent => {
@@ -328,6 +327,13 @@ impl InFlightCall {
         let lease = Lease::new(&self.approvals, &update.record, claim);
         Ok(lease.map(|lease| ClaimedCall { report: self.report.clone(), lease }))
     }
+}
+
+/// How the wait for the call of another request ends.
+enum Waited {
+    /// The call was claimed here.
+    Claimed(Box<ClaimedCall>),
+    Settled(SettledCall),
 }
 
 impl fmt::Debug for InFlightCall {
@@ -360,11 +366,13 @@ enum Run {
 
 impl RunningCall {
     fn new(report: SettledCall, run: Run) -> Self {
-        let events = match &run {
-            Run::Ended(settled) => settled.events().collect(),
-            _ => VecDeque::new(),
-        };
-        RunningCall { report, progress: Progress::default(), run, changed: None, events }
+        let progress = Progress::default();
+        RunningCall { report, progress, run, changed: None, events: VecDeque::new() }
+    }
+
+    fn ended(call: SettledCall) -> Self {
+        let events = call.events().collect();
+        RunningCall { events, ..RunningCall::new(call.clone(), Run::Ended(call)) }
     }
 
     /// Returns the next event, or `None` after the events of the outcome.
@@ -415,8 +423,7 @@ impl RunningCall {
         if let Run::Elsewhere(next) = &mut self.run {
             *self = ready!(next.poll_unpin(cx)).unwrap_or_else(|_| {
                 // The runtime is shutting down.
-                let unknown = self.report.clone().of_unknown_outcome();
-                RunningCall::new(unknown.clone(), Run::Ended(unknown))
+                RunningCall::ended(self.report.clone().of_unknown_outcome())
             });
         }
         Poll::Ready(())

@@ -138,7 +138,7 @@ impl ResponseStream {
         let reason = match finish_reason(finish.as_ref(), has_calls) {
             // rig does not know about the approval request.
             FinishReason::Stop if has_approval_requests => FinishReason::ToolCalls,
-            _ if unread.has_input() => FinishReason::Other,
+            _ if unread.may_lack_input() => FinishReason::Other,
             reason => reason,
         };
         self.events.push_back(ModelEvent::Finished(self.reasons.cut_or(reason)));
@@ -152,7 +152,7 @@ pub(crate) fn is_complete(response: &CompletionResponse) -> bool {
     let finish = response.finish_reason();
     let unread = Unread::new(response);
     matches!(finish, None | Some(Finish::Stop | Finish::ToolCalls))
-        && !unread.has_input()
+        && !unread.may_lack_input()
         && unread.error().is_none()
 }
 

@@ -30,7 +30,7 @@ impl<'r> Unread<'r> {
     /// Whether a call may lack a part of its input. Some servers number the fragments of a call. rig
     /// takes each number for a call and leaves out those without a name. It also reads past a fragment of another type,
     /// of which the choice keeps no more than what follows it.
-    pub(super) fn has_input(&self) -> bool {
+    pub(super) fn may_lack_input(&self) -> bool {
         let text = |call: &'r Value, at: &str| call.pointer(at).and_then(Value::as_str);
         let is_empty = |text: Option<&str>| text.is_none_or(|text| text.trim().is_empty());
         let is_unread = |call: &'r Value| {
@@ -45,15 +45,16 @@ impl<'r> Unread<'r> {
             AssistantContent::ToolCall(call) => Some(&call.function),
             _ => None,
         });
-        let read: Vec<&ToolFunction> = read.filter(|it| it.invalid_arguments.is_none()).collect();
+        let is_valid = |function: &ToolFunction| function.invalid_arguments.is_none();
+        let read: Vec<&ToolFunction> = read.filter(|function| is_valid(function)).collect();
         let Some(first) = read.first() else { return false };
         let input = |call: &Value| {
             let arguments = call.pointer("/function/arguments").cloned().unwrap_or_default();
             ToolFunction::new(first.name.clone(), arguments)
         };
-        let inputs = self.calls().iter().map(input).filter(|it| it.invalid_arguments.is_none());
-        let inputs: Vec<ToolFunction> = inputs.collect();
-        let is_other = |it: &&ToolFunction| inputs.iter().all(|its| its.arguments != it.arguments);
+        let sent: Vec<ToolFunction> = self.calls().iter().map(input).filter(is_valid).collect();
+        let is_other =
+            |read: &&ToolFunction| sent.iter().all(|sent| sent.arguments != read.arguments);
         let has_custom = self.calls().iter().any(|call| call.get("custom").is_some());
         !self.calls().is_empty() && !has_custom && read.iter().any(is_other)
     }
