@@ -110,6 +110,16 @@ async fn a_call_runs_once_in_whichever_event_it_is_complete() {
 }
 
 #[tokio::test]
+async fn the_arguments_before_the_name_of_a_call_are_kept() {
+    let name = "responses/a_call_whose_name_comes_with_its_end";
+    let (contents, error, _provider) = contents_of(name, fixture(name)).await;
+    assert_eq!(error, None);
+    let [(tool, input, state, _)] = &contents.calls[..] else { panic!("{contents:?}") };
+    let input = input.to_string();
+    assert_eq!((&**tool, &*input, &**state), ("tides", r#"{"at":"ebb"}"#, "output-available"));
+}
+
+#[tokio::test]
 async fn a_call_of_a_response_that_was_cut_off_does_not_run() {
     for name in [
         "chat/a_call_cut_off_before_its_arguments",
