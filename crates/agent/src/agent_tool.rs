@@ -71,7 +71,7 @@ impl Agent {
     /// # #[derive(Debug)]
     /// # struct MyModel;
     /// # impl Model for MyModel {
-    /// #     fn call(&self, _: ModelRequest) -> ModelStream { unimplemented!() }
+    /// #     fn call(&self, _: ModelRequest) -> ModelStream { Box::pin(futures::stream::empty()) }
     /// # }
     ///
     /// /// Deletes a file.

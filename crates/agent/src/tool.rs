@@ -477,9 +477,10 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     /// });
     /// // The approver may lower the amount, cannot raise it, and cannot send it to another account.
     /// let transfer = transfer.needs_approval().editable_fields(["amount"]).check_change(|input| {
-    ///     match input.changed.amount <= input.original.amount {
-    ///         true => Ok(()),
-    ///         false => Err("amount: may be lowered, not raised".to_owned()),
+    ///     if input.changed.amount <= input.original.amount {
+    ///         Ok(())
+    ///     } else {
+    ///         Err("amount: may be lowered, not raised".to_owned())
     ///     }
     /// });
     /// # let _ = transfer;

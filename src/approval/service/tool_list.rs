@@ -91,9 +91,10 @@ impl ToolList {
     ///     .editable("transfer", EditableInput::Fields(vec!["amount".into()]), |input| {
     ///         let input: ChangedInput<Transfer> =
     ///             input.decode().map_err(|_| "amount: must be a whole number".to_owned())?;
-    ///         match input.changed.amount <= input.original.amount {
-    ///             true => Ok(()),
-    ///             false => Err("amount: may be lowered, not raised".to_owned()),
+    ///         if input.changed.amount <= input.original.amount {
+    ///             Ok(())
+    ///         } else {
+    ///             Err("amount: may be lowered, not raised".to_owned())
     ///         }
     ///     });
     /// # let _ = tools;
