@@ -62,7 +62,7 @@ const PLACES_OF_INPUT: [&str; 11] = [
     "`tool_calls.function`",
     "`function.arguments`",
     // Responses.
-    "`event.delta`",
+    "`arguments.delta`",
     "`event.item_id`",
     "`event.output_index`",
 ];
@@ -103,9 +103,11 @@ impl<'v> Fields<'v> {
         self.read(field, "JSON of this depth", value)
     }
 
-    /// Returns the error that the object reports in its field `error`.
+    /// Returns the error that the object reports in its field `error`. Some servers send an empty value with each event.
+    /// `{}` is none of these: JavaScript writes an exception in this way.
     pub(super) fn error(&self) -> Option<Value> {
-        self.value("error").filter(|error| *error != Value::Bool(false) && *error != "")
+        let nothing = ["false", "0", r#""""#, "[]"];
+        self.value("error").filter(|error| !nothing.contains(&&*error.to_string()))
     }
 
     /// Returns a string that is not empty, and may begin or end with half a character.
@@ -114,12 +116,13 @@ impl<'v> Fields<'v> {
         self.read(field, "a string", is_string).filter(|raw| raw.get() != r#""""#)
     }
 
-    /// Returns the delta of an event that has nothing else.
-    pub(super) fn delta(&self) -> Option<&'v RawValue> {
-        if self.raw("delta").is_none() {
-            self.leave_out("delta", "it is missing");
+    /// Returns the delta of an event that has nothing else. `what` it is a delta of is logged if it is no string.
+    pub(super) fn delta(&self, what: &str) -> Option<&'v RawValue> {
+        let delta = self.raw("delta").filter(|raw| raw.get().starts_with('"'));
+        if delta.is_none() {
+            self.left_out.note(&format!("`{what}.delta`"), "it is not a string");
         }
-        self.string("delta")
+        delta.filter(|raw| raw.get() != r#""""#)
     }
 
     /// Returns a text that is not empty.
@@ -177,6 +180,7 @@ impl<'v> Fields<'v> {
         Fields::parse(raw.get(), name, self.left_out).ok()
     }
 
+    /// Returns the entries of a list that are not `null`.
     fn entries<T>(
         &self,
         field: &'static str,
@@ -185,7 +189,7 @@ impl<'v> Fields<'v> {
     ) -> Vec<T> {
         let list = |raw: &'v RawValue| serde_json::from_str::<Vec<&RawValue>>(raw.get()).ok();
         let list = self.read(field, "a list", list).unwrap_or_default().into_iter();
-        let entries = list.filter_map(|raw| {
+        let entries = list.filter(|raw| raw.get() != "null").filter_map(|raw| {
             let entry = read(raw);
             if entry.is_none() {
                 self.leave_out(field, &format!("its entries are not all {expected}"));

@@ -26,7 +26,10 @@ pub(super) trait ReadEvent: Send + Unpin + 'static {
         events: &mut VecDeque<ModelEvent>,
     ) -> Result<(), ProviderError>;
 
-    /// Handles the end of the stream and appends the remaining model events. `is_done` is whether the provider has
+    /// Appends what was kept back. The stream has ended, or an error ends it.
+    fn release(&mut self, events: &mut VecDeque<ModelEvent>);
+
+    /// Handles the end of the stream, after [`release`](Self::release), and appends the remaining model events. `is_done` is whether the provider has
     /// announced the end, with `[DONE]`.
     fn end(
         &mut self,
@@ -126,6 +129,7 @@ impl<R: ReadEvent> ResponseStream<R> {
                     }
                 }
                 self.state = State::Ended;
+                reader.release(events);
                 reader.end(is_done, left_out, events).map_err(|error| match left_out.any() {
                     Some(what) if error.is_truncated() && !*has_read => {
                         ProviderError::malformed(what)
@@ -208,8 +212,11 @@ impl<R: ReadEvent> Stream for ResponseStream<R> {
                     let error = error.map_provider_text(|text| this.endpoint.without_secrets(text));
                     return Poll::Ready(Some(Err(error.into())));
                 }
-                // Events that were received before the error are returned first.
-                Err(error) => this.state = State::Failed(error),
+                // What was received before the error is returned first.
+                Err(error) => {
+                    this.reader.release(&mut this.events);
+                    this.state = State::Failed(error);
+                }
             }
         }
     }

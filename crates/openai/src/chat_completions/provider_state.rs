@@ -71,8 +71,8 @@ pub(super) fn metadata(
 impl ReasoningState {
     /// Adds fragments of OpenRouter's field. Text arrives in several fragments, which must be sent
     /// back as one.
-    pub(super) fn add_details(&mut self, pieces: Value) {
-        for piece in objects(pieces) {
+    pub(super) fn add_details(&mut self, pieces: impl Iterator<Item = Map<String, Value>>) {
+        for piece in pieces {
             let kind = piece.get("type").and_then(Value::as_str);
             let comes_in_pieces = matches!(kind, Some("reasoning.text" | "reasoning.summary"));
             let is_same = |last: &&mut Map<String, Value>| {
@@ -99,8 +99,8 @@ impl ReasoningState {
 
     /// Adds fragments of LiteLLM's field: text without a signature, then the signature. The
     /// fragment with the signature has no text, or in some versions the whole text again.
-    pub(super) fn add_blocks(&mut self, pieces: Value) {
-        for piece in objects(pieces) {
+    pub(super) fn add_blocks(&mut self, pieces: impl Iterator<Item = Map<String, Value>>) {
+        for piece in pieces {
             let is_begun = |last: &&mut Map<String, Value>| {
                 is_thinking(last) && is_thinking(&piece) && !is_signed(last)
             };
@@ -116,14 +116,6 @@ impl ReasoningState {
             last.insert("thinking".to_owned(), thinking.into());
         }
     }
-}
-
-fn objects(pieces: Value) -> impl Iterator<Item = Map<String, Value>> {
-    let pieces = if let Value::Array(pieces) = pieces { pieces } else { Vec::new() };
-    pieces.into_iter().filter_map(|piece| match piece {
-        Value::Object(piece) => Some(piece),
-        _ => None,
-    })
 }
 
 fn is_thinking(block: &Map<String, Value>) -> bool {

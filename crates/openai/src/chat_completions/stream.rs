@@ -67,6 +67,10 @@ impl ReadEvent for ChunkReader {
         Ok(())
     }
 
+    fn release(&mut self, events: Events<'_>) {
+        self.deltas.end(|_| true, events);
+    }
+
     fn end(
         &mut self,
         is_done: bool,
@@ -80,7 +84,6 @@ impl ReadEvent for ChunkReader {
         let is_cut = self.calls.has_call_without_arguments();
         let whole = if is_cut { FinishReason::Other } else { FinishReason::Stop };
         let reason = self.finished.or(is_whole.then_some(whole));
-        self.deltas.end(|_| true, events);
         let reason = reason.ok_or_else(ProviderError::truncated)?;
         self.end_calls(events);
         if reason == FinishReason::ToolCalls && !self.has_call {
@@ -170,15 +173,13 @@ impl ChunkReader {
         }
         self.emit(Target::Text(None), delta.string("refusal"), is_delta, events);
         // OpenRouter's field and LiteLLM's, sent in addition to the text.
-        if let Some(details) = delta.value("reasoning_details")
-            && self.takes("reasoning_details", is_delta)
-        {
-            self.thoughts.add_details(details);
+        let details = delta.objects("reasoning_details");
+        if !details.is_empty() && self.takes("reasoning_details", is_delta) {
+            self.thoughts.add_details(details.iter().map(Fields::to_item));
         }
-        if let Some(blocks) = delta.value("thinking_blocks")
-            && self.takes("thinking_blocks", is_delta)
-        {
-            self.thoughts.add_blocks(blocks);
+        let blocks = delta.objects("thinking_blocks");
+        if !blocks.is_empty() && self.takes("thinking_blocks", is_delta) {
+            self.thoughts.add_blocks(blocks.iter().map(Fields::to_item));
         }
         let fragments = delta.objects("tool_calls");
         if !fragments.is_empty() && self.takes("tool_calls", is_delta) {

@@ -112,7 +112,8 @@ impl Said {
             if !event.is_object() {
                 continue;
             }
-            if ![Value::Null, false.into(), "".into()].contains(&event["error"]) {
+            let nothing = [Value::Null, false.into(), 0.into(), "".into(), json!([])];
+            if !nothing.contains(&event["error"]) {
                 said.end = Some(Err(()));
                 return said;
             }

@@ -90,7 +90,7 @@ impl ReadEvent for EventReader {
                 }
                 kind => {
                     let is_begun = kind == "response.output_item.added";
-                    if is_begun || !fresh.is_empty() || read.is_err() {
+                    if is_begun || !fresh.is_empty() {
                         last.release(events);
                     }
                 }
@@ -100,12 +100,15 @@ impl ReadEvent for EventReader {
         read
     }
 
-    fn end(&mut self, _: bool, _: &LeftOut, events: Events<'_>) -> Result<(), ProviderError> {
+    fn release(&mut self, events: Events<'_>) {
         if let Some(last) = &mut self.last {
             last.release(events);
         }
         self.deltas.end(|_| true, events);
         self.release_held(events);
+    }
+
+    fn end(&mut self, _: bool, _: &LeftOut, _: Events<'_>) -> Result<(), ProviderError> {
         if self.is_ended { Ok(()) } else { Err(ProviderError::truncated()) }
     }
 }
@@ -132,7 +135,7 @@ impl EventReader {
                 self.end_item(item, &fields, events);
             }
             "response.output_text.delta" | "response.refusal.delta" => {
-                let Some(delta) = event.delta() else { return Ok(()) };
+                let Some(delta) = event.delta("text") else { return Ok(()) };
                 let item = self.items.of(Identity::of_event("message", event));
                 let id = item.part_id();
                 item.parts.insert(id.clone());
@@ -146,7 +149,7 @@ impl EventReader {
                 }
             }
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
-                let Some(delta) = event.delta() else { return Ok(()) };
+                let Some(delta) = event.delta("reasoning") else { return Ok(()) };
                 let number =
                     event.number("summary_index").or_else(|| event.number("content_index"));
                 let item = self.items.of(Identity::of_event("reasoning", event));
@@ -155,7 +158,7 @@ impl EventReader {
                 self.deltas.push(Target::Reasoning(Some(id)), delta, events);
             }
             "response.function_call_arguments.delta" | "response.mcp_call_arguments.delta" => {
-                let Some(delta) = event.delta() else { return Ok(()) };
+                let Some(delta) = event.delta("arguments") else { return Ok(()) };
                 let kind = if kind.contains("mcp") { "mcp_call" } else { "function_call" };
                 let item = self.items.of(Identity::of_event(kind, event));
                 if let Some(call) = &item.call {

@@ -79,6 +79,7 @@ async fn a_call_runs_once_in_whichever_event_it_is_complete() {
         ("chat/a_call_only_in_the_message_behind_the_deltas", "It is."),
         ("chat/a_call_repeated_in_the_message_behind_the_deltas", "It is."),
         ("chat/a_finish_reason_in_capitals", ""),
+        ("chat/null_among_the_pieces_of_a_call", ""),
         ("responses/output_only_in_the_last_event", "It is."),
         ("responses/arguments_without_the_end_of_the_item", ""),
         ("responses/a_call_whose_item_is_complete_in_the_last_event", ""),
@@ -88,6 +89,7 @@ async fn a_call_runs_once_in_whichever_event_it_is_complete() {
         ("responses/a_call_whose_name_comes_with_another_id", ""),
         ("responses/arguments_of_a_call_with_another_id_in_the_last_event", ""),
         ("responses/a_number_between_deltas_of_arguments_that_come_again", ""),
+        ("responses/a_delta_of_text_that_is_missing_before_a_call", ""),
     ] {
         let (contents, error, provider) = contents_of(name, fixture(name)).await;
         assert_eq!(error, None, "{name}");
@@ -231,10 +233,10 @@ async fn what_is_left_out_is_logged_once() {
         ),
         (
             "responses/fields_of_other_types",
-            &["event.delta", "event.item", "event.item_id", "item.id", "response.output"],
+            &["event.item", "event.item_id", "item.id", "response.output", "text.delta"],
         ),
         ("chat/a_value_between_pieces_of_arguments", &["function.arguments"]),
-        ("responses/a_delta_of_arguments_that_is_missing", &["event.delta"]),
+        ("responses/a_delta_of_arguments_that_is_missing", &["arguments.delta"]),
         // Calls that were lost.
         ("chat/text_with_a_finish_reason_of_calls", &["choices.finish_reason"]),
         ("responses/arguments_without_an_end", &["response.output"]),

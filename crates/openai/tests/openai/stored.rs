@@ -14,6 +14,7 @@ use ui_message_stream::model::{
 };
 use ui_message_stream_openai::{Endpoint, Responses};
 
+use super::failures::fails;
 use super::provider::{Provider, fixture, lines_of};
 
 fn model(provider: &Provider) -> Responses {
@@ -53,6 +54,15 @@ async fn only_messages_after_the_stored_response_are_sent() {
     assert_eq!(bodies[1]["input"], json!([output]));
     assert_eq!(bodies[2]["previous_response_id"], "resp_t");
     assert_eq!(bodies[2]["input"], json!([user_message("And now?")]));
+}
+
+#[tokio::test]
+async fn a_whole_message_comes_before_the_error_that_ends_the_response() {
+    let body = fixture("responses/an_error_behind_a_whole_message");
+    let provider = Provider::with_streams([body]).await;
+    let (text, error) = fails(model(&provider)).await;
+    assert_eq!(text, "It ");
+    assert!(error.contains("529: Overloaded"), "{error}");
 }
 
 #[tokio::test]
