@@ -256,8 +256,9 @@ impl Calls {
                     found.push(violation(Rule::UnknownToolCall, chunk, tool_call_id));
                     return;
                 };
-                let is_new =
-                    self.record_approval(tool_call_id, step, ApprovalId::new(&**approval_id));
+                let id = ApprovalId::new(&**approval_id);
+                let is_again = self.approvals.get(&((&**tool_call_id).into(), step)) == Some(&id);
+                let is_new = self.record_approval(tool_call_id, step, id);
                 let Some(call) = self.by_id.get_mut(&**tool_call_id) else { return };
                 // The client executes a call of its own when its input is available, so such a call may
                 // still have a streamed one.
@@ -265,7 +266,13 @@ impl Calls {
                     call.state,
                     State::InputStreaming | State::InputAvailable | State::ApprovalResponded { .. }
                 );
-                if !is_new || !can_request {
+                // The question waits again: its answer did not count. A page may not have answered it.
+                let is_asked_again = is_again
+                    && matches!(
+                        call.state,
+                        State::ApprovalRequested | State::ApprovalResponded { .. }
+                    );
+                if !(is_asked_again || is_new && can_request) {
                     found.push(violation(Rule::UnanswerableApproval, chunk, tool_call_id));
                 }
                 if call.is_hidden == Some(true) && *is_automatic != Some(true) {

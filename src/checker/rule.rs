@@ -170,8 +170,8 @@ rules! {
     AlreadySettled Warning "already-settled"
         why "the client replaces the result that it shows"
         remedy "send one final result a call"
-    /// An approval request for a call that already has its result, or with an id that another
-    /// approval request has.
+    /// An approval request for a call that already has its result, or with an id that the request for another
+    /// call has.
     UnanswerableApproval Warning "unanswerable-approval"
         why "nobody can answer it, or one answer is taken for both"
         remedy "ask once a call, under an id of its own, while the call has no result"

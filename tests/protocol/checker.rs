@@ -196,6 +196,38 @@ fn a_call_of_the_page_beside_a_denied_one_is_reported() {
     }
 }
 
+/// The answer does not count: the page shows the question again.
+#[test]
+fn a_question_may_be_asked_again_until_its_call_has_a_result() {
+    let settled = r#"{"type":"tool-output-available","toolCallId":"c1","output":1}"#;
+    let asked = |id: &str| {
+        format!(r#"{{"type":"tool-approval-request","approvalId":"{id}","toolCallId":"c1"}}"#)
+    };
+    for (state, rest) in [
+        ("approval-requested", ""),
+        ("approval-responded", r#", "approved": true"#),
+        ("output-available", r#", "approved": true}, "output": {"#),
+    ] {
+        let message = format!(
+            r#"{{"id": "m", "role": "assistant", "parts": [{{"type": "tool-t", "toolCallId": "c1",
+                "input": {{}}, "state": "{state}", "approval": {{"id": "a1"{rest}}}}}]}}"#
+        );
+        let message = UiMessage::parse(&message).unwrap();
+        for (again, is_found) in [
+            (vec![asked("a1")], state == "output-available"),
+            (vec![asked("a1"), settled.to_owned(), asked("a1")], true),
+            (vec![asked("a2"), asked("a1")], true),
+        ] {
+            let start = r#"{"type":"start","messageId":"m"}"#.to_owned();
+            let finish = r#"{"type":"finish"}"#.to_owned();
+            let lines = [vec![start], again, vec![finish]].concat();
+            let found = findings(Checker::continuing(&message), lines.iter().map(String::as_str));
+            let is_it = |found: &(usize, Violation)| found.1.rule == Rule::UnanswerableApproval;
+            assert_eq!(found.iter().any(is_it), is_found, "{state} {lines:?}: {found:?}");
+        }
+    }
+}
+
 #[test]
 fn an_input_that_a_step_leaves_open_is_reported_once() {
     let lines = [

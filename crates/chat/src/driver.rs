@@ -473,7 +473,8 @@ impl Driver {
     }
 
     fn redeeming(&mut self, closing: Option<EffectId>, redeemed: Redeemed) {
-        let Redeemed { known, accepted, deferred, executing, progress, calls } = redeemed;
+        let Redeemed { known, accepted, deferred, asked_again, executing, progress, calls } =
+            redeemed;
         let is_incomplete = accepted.is_incomplete;
         if is_incomplete && closing.is_none() && self.response.is_some() {
             self.failure = Some(not_stored().into());
@@ -491,6 +492,7 @@ impl Driver {
                     self.turn.handle(Input::Settled(Box::new(result)));
                 }
                 self.turn.handle(Input::Accepted { is_incomplete, executing });
+                self.turn.handle(Input::AskedAgain(asked_again));
                 for event in progress {
                     self.turn.handle(Input::Progress(Box::new(event)));
                 }

@@ -23,6 +23,8 @@ pub(super) struct Redeemed {
     pub(super) known: Vec<ReceivedResult>,
     pub(super) accepted: Accepted,
     pub(super) deferred: DeferredToolResults,
+    /// The questions whose answers do not count, and that still wait.
+    pub(super) asked_again: Vec<ApprovalId>,
     /// The calls that are still being executed, with the data that shows that they are approved.
     pub(super) executing: Vec<(ToolCallId, AgentEvent)>,
     /// What these calls have shown so far.
@@ -53,6 +55,7 @@ impl Redeemed {
         let answers = plan.unverified_responses();
         let answers: Vec<_> =
             answers.map(|answer| (answer.approval_id.clone(), answer.approved)).collect();
+        let mut asked_again = answered_questions(&chat, &plan);
         let followed = chat.clone();
         let mut plan = plan.with_followed_messages(move |id| followed.is_followed_by_user(id));
         if let Some(open) = &open {
@@ -90,11 +93,31 @@ impl Redeemed {
             });
             known.extend(decided(approvals, &open).await?);
         }
+        let results = deferred.results().iter().chain(known.iter().map(|known| &known.result));
+        asked_again.retain(|id| {
+            let is_final =
+                |of: &DeferredToolResult| of.is_final && of.approval_id.as_ref() == Some(id);
+            // It is not known whether the ledger has stored an answer.
+            !calls.is_incomplete() && !calls.is_accepted(id) && !results.clone().any(is_final)
+        });
         let executing = calls.executing().map(|(call, data)| (call.clone(), data)).collect();
         let answers = answers.into_iter().filter(|(id, _)| calls.is_accepted(id)).collect();
         let accepted = Accepted { answers, is_executing, is_incomplete: calls.is_incomplete() };
-        Ok(Redeemed { known, accepted, deferred, executing, progress, calls })
+        Ok(Redeemed { known, accepted, deferred, asked_again, executing, progress, calls })
     }
+}
+
+/// Returns the open questions that these answers mean. A page that names another id, or another call, for a question shows
+/// it as answered, too.
+fn answered_questions(chat: &Chat, plan: &ResumePlan) -> Vec<ApprovalId> {
+    let is_answered = |open: &PendingToolCall| {
+        plan.unverified_responses().any(|answer| {
+            open.approval_id.as_ref() == Some(&answer.approval_id)
+                || open.tool_call_id == answer.tool_call_id
+        })
+    };
+    let open = chat.open_approvals().into_iter().filter(is_answered);
+    open.filter_map(|open| open.approval_id).collect()
 }
 
 pub(super) fn received(calls: &RunningCalls, result: &DeferredToolResult) -> ReceivedResult {

@@ -60,7 +60,8 @@ pub(crate) enum OtherEntry {
     /// The server has refused to run a call: the chunks that show it, and the chunk for clients that do not know
     /// them.
     Refused { chunks: [String; 3], older: String },
-    /// A preliminary output of an approved call. The message does not get it: the call waits for its result.
+    /// What clients read of a call before its result: a preliminary output, or its question again. The message does
+    /// not get it.
     Preliminary { call: ToolCallId, frame: String },
     /// A call waits for a user, or for the client that executes it: the message with this call alone, and
     /// the frames that show it.
@@ -189,7 +190,7 @@ impl Entry {
         }
     }
 
-    /// Returns the approved call of which this is a preliminary output.
+    /// Returns the call of which clients read this before its result.
     pub(crate) fn preliminary_of(&self) -> Option<&ToolCallId> {
         match self.other() {
             Some(OtherEntry::Preliminary { call, .. }) => Some(call),

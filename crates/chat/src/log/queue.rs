@@ -87,8 +87,8 @@ impl Queue {
         is_it
     }
 
-    /// Removes the preliminary outputs of a call, which has a result.
-    pub(crate) fn remove_outputs_of(&mut self, call: &ToolCallId) {
+    /// Removes what clients read of a call before its result, which it has.
+    pub(crate) fn remove_preliminary_of(&mut self, call: &ToolCallId) {
         let before = self.entries.len();
         self.entries.retain(|entry| entry.preliminary_of() != Some(call));
         self.removed(before - self.entries.len());

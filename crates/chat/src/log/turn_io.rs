@@ -14,7 +14,7 @@ use crate::conversation::ReceivedResult;
 use crate::store::{AppendResult, Epoch, LoadedLog, LogPage, Unchanged};
 use ui_message_stream::approval::{DeferredToolResult, PendingToolCall, ResumePlan};
 use ui_message_stream::event::AgentEvent;
-use ui_message_stream::id::{MessageId, RunId, ToolCallId};
+use ui_message_stream::id::{ApprovalId, MessageId, RunId, ToolCallId};
 use ui_message_stream::translator::TranslateError;
 
 /// The number of an effect. Its replies carry it.
@@ -176,6 +176,8 @@ pub(crate) enum Input {
         is_incomplete: bool,
         executing: Vec<(ToolCallId, AgentEvent)>,
     },
+    /// The answers to these questions do not count, and the questions still wait.
+    AskedAgain(Vec<ApprovalId>),
     /// Another turn may have appended entries.
     Changed,
     /// A third of a lease has passed.

@@ -13,7 +13,7 @@ use crate::conversation::{ReceivedResult, live_message};
 use crate::log::client::Client;
 use ui_message_stream::chunk::{Chunk, FinishReason, Version};
 use ui_message_stream::event::{AgentEvent, Executor};
-use ui_message_stream::id::ToolCallId;
+use ui_message_stream::id::{ApprovalId, ToolCallId};
 use ui_message_stream::message::{ToolPart, ToolState, UiMessage};
 use ui_message_stream::sse::Encoder;
 use ui_message_stream::translator::{ResultKind, TranslateError, Translator};
@@ -273,6 +273,20 @@ pub(crate) fn write_lost_end(event: Option<&AgentEvent>, state: &mut ChatState) 
     writer.translator.require_results(&cut.collect::<Vec<_>>());
     writer.end_call(event, state, &mut queue);
     queue.into_entries()
+}
+
+/// Returns the entry of a question that is asked again. Clients read it, and the message has it.
+pub(crate) fn question_entry(call: &ToolCallId, question: &ApprovalId) -> OtherEntry {
+    let frame = encoded(&Chunk::ToolApprovalRequest {
+        approval_id: Cow::Borrowed(question),
+        tool_call_id: Cow::Borrowed(call),
+        approval_descriptor: None,
+        input_schema_input: None,
+        reason: None,
+        is_automatic: None,
+        signature: None,
+    });
+    OtherEntry::Preliminary { call: call.clone(), frame }
 }
 
 /// Returns the entry of a result of a call in this chat.

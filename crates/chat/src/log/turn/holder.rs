@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::decision::{Append, Redemption, Response};
 use super::super::entry::{OtherEntry, RunEnd};
 use super::super::turn_io::{Action, CallAgent, Effect, RunLimit};
-use super::super::writer::{EntryWriter, accepted};
+use super::super::writer::{EntryWriter, accepted, question_entry};
 use super::held_run::{HeldRun, Phase};
 use super::{LogTurn, state_after};
 use crate::store::EntryKind;
@@ -13,8 +13,8 @@ use ui_message_stream::UserText;
 use ui_message_stream::approval::DeferredToolResult;
 use ui_message_stream::chunk::{Chunk, FinishReason};
 use ui_message_stream::event::AgentEvent;
-use ui_message_stream::id::{RunId, ToolCallId};
-use ui_message_stream::message::ToolPart;
+use ui_message_stream::id::{ApprovalId, RunId, ToolCallId};
+use ui_message_stream::message::{ToolPart, ToolState};
 
 impl LogTurn {
     /// Handles an event of the agent.
@@ -58,6 +58,21 @@ impl LogTurn {
         view.state.return_message();
     }
 
+    /// Asks these questions again: the page that has answered them shows them as answered.
+    pub(super) fn ask_again(&mut self, questions: &[ApprovalId]) {
+        let (Some(held), Some(view)) = (&mut self.held, &mut self.view) else { return };
+        if held.phase == Phase::Redeeming {
+            let message = view.state.live_message();
+            for part in message.tool_parts() {
+                let asked = part.approval_id().filter(|id| questions.contains(id));
+                if let (ToolState::ApprovalRequested { .. }, Some(question)) = (&part.state, asked)
+                {
+                    held.queue.push(question_entry(&part.tool_call_id, question));
+                }
+            }
+        }
+    }
+
     /// Shows what a call that is being executed has emitted.
     pub(super) fn show_progress(&mut self, event: &AgentEvent) {
         let (Some(held), Some(view)) = (&mut self.held, &mut self.view) else { return };
@@ -76,7 +91,7 @@ impl LogTurn {
                 let has_result =
                     results.any(|received| received.result.tool_call_id == *tool_call_id);
                 if has_call && has_room && !has_result {
-                    held.queue.remove_outputs_of(tool_call_id);
+                    held.queue.remove_preliminary_of(tool_call_id);
                     writer.preliminary_output(tool_call_id, event, &mut held.queue);
                 }
             }

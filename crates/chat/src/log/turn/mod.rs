@@ -188,7 +188,7 @@ impl LogTurn {
             Input::Settled(result) => {
                 if let Some(held) = &mut self.held {
                     // The result is appended before what waits, and is newer.
-                    held.queue.remove_outputs_of(&result.result.tool_call_id);
+                    held.queue.remove_preliminary_of(&result.result.tool_call_id);
                 }
                 self.memory.outbox.push(*result);
             }
@@ -211,6 +211,7 @@ impl LogTurn {
                 }
                 self.show_executing(&executing);
             }
+            Input::AskedAgain(questions) => self.ask_again(&questions),
             Input::Progress(event) => self.show_progress(&event),
             Input::Changed => self.is_stale |= self.held.is_some(),
             Input::Tick => self.has_to_renew = true,
@@ -400,7 +401,7 @@ impl LogTurn {
                 held.bytes += entry.stored_len();
                 if let Some(OtherEntry::Result { received, .. }) = entry.other() {
                     // Another turn was first. What the call has shown would follow its result.
-                    held.queue.remove_outputs_of(&received.result.tool_call_id);
+                    held.queue.remove_preliminary_of(&received.result.tool_call_id);
                 }
                 let is_own = held.queue.remove(entry);
                 if is_own {

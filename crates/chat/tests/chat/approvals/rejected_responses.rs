@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use axum::http::StatusCode;
 use chat_test_support::test_server::{Client, Host};
 use serde_json::{Value, json};
-use test_support::requests::{part_mut, respond, user_message};
+use test_support::requests::{part, part_mut, respond, user_message};
 
 /// A pending approval of alice, and the ids that an attacker may have.
 struct Scene {
@@ -144,6 +144,50 @@ async fn all_rejected_responses_look_alike() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn a_question_whose_answer_does_not_count_is_asked_again_beside_an_accepted_answer() {
+    for case in ["another input", "another id", "an approval of a call on which others decide"] {
+        let host = Host::new();
+        if case.ends_with("others decide") {
+            host.tools.let_others_decide("delete_file");
+        }
+        let mut client = host.alice_says("mixed").await;
+        let asked = client.pending_parts()[0]["approval"].clone();
+        client.respond(true);
+        let answered = part_mut(client.messages.last_mut().unwrap(), "tool-delete_file");
+        match case {
+            "another input" => answered["input"]["path"] = "budget.xlsx".into(),
+            "another id" => answered["approval"]["id"] = "a1.".into(),
+            _ => {}
+        }
+        let response = client.send(&host).await;
+        assert_eq!(host.tools.effects().len(), 1, "{case}: {}", response.text);
+        let stored = host.messages("alice").await.pop().unwrap();
+        for message in [client.last(), &stored] {
+            let asked_again = part(message, "tool-delete_file");
+            assert_eq!(asked_again["state"], "approval-requested", "{case}: {}", response.text);
+            assert_eq!(asked_again["approval"], json!({"id": asked["id"]}), "{case}");
+            assert_eq!(part(message, "tool-transfer")["state"], "output-available", "{case}");
+        }
+        // A page that has not answered reads the same run.
+        let mut other = Client { messages: vec![user_message("u", "mixed"), stored], ..client };
+        other.answer(&host, false).await;
+        assert_eq!(part(other.last(), "tool-delete_file")["state"], "output-denied", "{case}");
+    }
+}
+
+#[tokio::test]
+async fn a_changed_input_that_the_tool_does_not_accept_leaves_both_questions_open() {
+    let (host, client) = Host::with_alice("mixed").await;
+    let ids = client.approval_ids();
+    let mut body = client.answered(true);
+    body["approvalInputs"] = json!({ids[1].as_str(): {"to": "Mallory", "amount": 5000}});
+    let refused = host.chat("alice", body.to_string()).await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{}", refused.text);
+    assert_eq!(host.pending("alice").await.len(), 2);
+    assert_eq!(host.tools.effects().len(), 0);
 }
 
 #[tokio::test]
