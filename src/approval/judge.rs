@@ -367,9 +367,9 @@ fn is_wire_id_of(wire: &ToolCallId, own: &ToolCallId) -> bool {
 
 /// Returns the approvals among these answers that are genuine and have no record, each with the time at which it
 /// expires.
-pub(super) fn approvals_without_record(
+pub(super) fn approvals_without_record<R>(
     answers: &[Answer<'_>],
-    records: &HashMap<RecordId, ApprovalRecord>,
+    records: &HashMap<RecordId, R>,
 ) -> HashMap<RecordId, UnixMillis> {
     let approvals = answers.iter().filter(|answer| answer.response.approved);
     let ids = approvals.filter_map(|answer| Some((answer.record()?, answer.expires_at()?)));

@@ -67,9 +67,8 @@ pub struct ResumePlan {
     continued: Option<usize>,
     /// The messages that a user message follows in the server's own history.
     is_followed: Option<Arc<IsFollowed>>,
-    /// The approval requests that a new message closes, among those that the history does not hold.
-    /// `None` if it closes all.
-    closed: Option<HashSet<ApprovalId>>,
+    /// The open approval requests of the chat, in the host's own record. `None` if the ledger lists them.
+    open: Option<HashSet<ApprovalId>>,
     /// Whether the calls have the ids of the agent, and not those of a history.
     is_from_decisions: bool,
 }
@@ -112,7 +111,7 @@ impl ResumePlan {
             history: History::new(messages),
             continued: continued.and_then(|continued| assistant_index(messages, continued)),
             is_followed: None,
-            closed: None,
+            open: None,
             is_from_decisions: false,
         };
         let new_from = first_new_result(messages, continued);
@@ -224,13 +223,19 @@ impl ResumePlan {
         self
     }
 
-    /// Sets which approval requests a new message closes, if the history does not hold them: those
-    /// that were open when the message arrived. The response to the same message, delivered before,
-    /// may have made others.
+    /// Sets which approval requests of the chat are open, in the host's own record: the ledger is asked about these, and
+    /// about those that are answered. A new message closes no others, unless the history holds them: the response to
+    /// the same message, delivered before, may have made others.
     #[cfg(feature = "approvals")]
-    pub fn closing_only(mut self, open: impl IntoIterator<Item = ApprovalId>) -> Self {
-        self.closed = Some(open.into_iter().collect());
+    pub fn with_open_requests(mut self, open: impl IntoIterator<Item = ApprovalId>) -> Self {
+        self.open = Some(open.into_iter().collect());
         self
+    }
+
+    /// Returns the [open requests](Self::with_open_requests), if the host has set them.
+    #[cfg(feature = "approvals")]
+    pub(super) fn known_requests(&self) -> Option<impl Iterator<Item = &ApprovalId>> {
+        self.open.as_ref().map(HashSet::iter)
     }
 
     /// Sets the ids that the calls have in a conversation, if the plan was created
@@ -391,8 +396,8 @@ impl ResumePlan {
     /// Returns whether the user sent another message instead of a response to this request.
     pub(super) fn is_superseded(&self, approval_id: &ApprovalId) -> bool {
         let request = self.history.requests.get(approval_id);
-        let is_newer = request.is_none()
-            && self.closed.as_ref().is_some_and(|closed| !closed.contains(approval_id));
+        let is_newer =
+            request.is_none() && self.open.as_ref().is_some_and(|open| !open.contains(approval_id));
         !is_newer
             && self.history.is_followed_by_user_message(request.map(|request| request.message))
     }
@@ -586,7 +591,7 @@ mod tests {
         let message = UiMessage::new("u1", Role::User, Vec::new());
         let plan = ResumePlan::new(&[message], None);
         assert!(plan.is_superseded(&"ap1".into()));
-        let plan = plan.closing_only(["ap1".into()]);
+        let plan = plan.with_open_requests(["ap1".into()]);
         assert!(plan.is_superseded(&"ap1".into()));
         assert!(!plan.is_superseded(&"ap2".into()));
     }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use test_support::requests::{ada, request};
+use test_support::requests::{ada, request, user_message};
 use ui_message_stream::Json;
 use ui_message_stream::approval::store::RedeemError;
 use ui_message_stream::approval::{
@@ -43,6 +43,22 @@ async fn the_outcome_of_a_request_is_known_in_its_own_chat_alone() {
     assert_eq!(known(bench.approvals.for_chat(&ada(), &"chat".into())).await, [denied]);
     assert_eq!(known(bench.approvals.for_chat(&ada(), &"other".into())).await, []);
     assert_eq!(known(bench.approvals.for_chat(&bob(), &"chat".into())).await, []);
+}
+
+#[tokio::test]
+async fn a_new_message_closes_the_open_requests_of_its_own_chat_alone() {
+    let (bench, issued) = Bench::asked().await;
+    let message = json!({"id": "chat", "message": user_message("u2", "Never mind")});
+    let open = [issued.approval_id.clone()];
+    let plan = plan_of(&request(&message)).with_open_requests(open);
+    for (principal, chat, is_pending) in
+        [(bob(), "chat", true), (ada(), "other", true), (ada(), "chat", false)]
+    {
+        let chat = bench.approvals.for_chat(&principal, &chat.into());
+        let resolved = chat.resolve(plan.clone(), &[]).await.unwrap();
+        assert_eq!(bench.is_pending(&issued).await, is_pending, "{principal:?} {chat:?}");
+        assert_eq!(resolved.results().superseded().is_empty(), is_pending);
+    }
 }
 
 /// The answer to a changed input that the tool does not accept.

@@ -555,8 +555,10 @@ impl Driver {
             let value = chats.limits.max_user_runs();
             tracing::warn!(limit = "max_user_runs", value, "a run was refused because of a limit");
         }
-        if let (Response::UnknownCalls(_), Some(posted)) = (&response, &self.posted) {
-            self.effects.stores().audit_unknown_calls(posted);
+        if let (Response::UnknownCalls(_), Goal::Answer { plan, posted: Some(_), .. }) =
+            (&response, &self.turn.goal)
+        {
+            self.effects.stores().audit_unknown_calls(plan);
         }
         let response = match (response, self.failure.take()) {
             (Response::Failed, Some(failure)) => Err(failure),

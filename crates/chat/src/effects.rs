@@ -30,7 +30,6 @@ use ui_message_stream::approval::{
 };
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::id::log_causes;
-use ui_message_stream::request::ChatRequest;
 use ui_message_stream::retry::repeat;
 
 /// Performs the effects of one turn. A clone is cheap.
@@ -148,9 +147,8 @@ impl Stores {
     }
 
     /// Records that a request answers calls which the chat does not hold.
-    pub(super) fn audit_unknown_calls(&self, posted: &ChatRequest) {
-        let plan = ResumePlan::new(posted.messages(), posted.continued_message());
-        self.approvals().audit_unknown_calls(&plan);
+    pub(super) fn audit_unknown_calls(&self, plan: &ResumePlan) {
+        self.approvals().audit_unknown_calls(plan);
     }
 
     pub(super) async fn load(&self, has_frames: bool) -> Result<Option<LoadedLog>, ChatStoreError> {

@@ -57,16 +57,15 @@ impl Redeemed {
             answers.map(|answer| (answer.approval_id.clone(), answer.approved)).collect();
         let mut asked_again = answered_questions(&chat, &plan);
         let followed = chat.clone();
-        let mut plan = plan.with_followed_messages(move |id| followed.is_followed_by_user(id));
-        if let Some(open) = &open {
-            plan = plan.closing_only(open.iter().filter_map(|call| call.approval_id.clone()));
-        }
         // Requests that no answer can reach are closed, when they are answered or a message follows.
         let undecided = chat.undecided_calls();
         let answered: Vec<ApprovalId> = answers.iter().map(|(id, _)| id.clone()).collect();
         let unreachable = undecided.iter().filter_map(|call| call.approval_id.as_ref());
         let unreachable = unreachable.filter(|id| open.is_some() || answered.contains(id));
         let unreachable: Vec<ApprovalId> = unreachable.cloned().collect();
+        let plan = plan
+            .with_followed_messages(move |id| followed.is_followed_by_user(id))
+            .with_open_requests(undecided.iter().filter_map(|call| call.approval_id.clone()));
         let void = approvals.close_void(&unreachable, &answered).await?;
         let mut calls = Box::new(approvals.resolve(plan, &chat.client_executed).await?);
         let deferred = calls.results().clone();

@@ -9,7 +9,7 @@ use tracing::Instrument;
 
 use super::call::{ClaimedCall, DeferredCall, InFlightCall, SettledCall};
 use super::calls::{AnsweredCalls, DeferredCalls};
-use super::inner::RecordUpdate;
+use super::inner::{LoadedRecord, RecordUpdate};
 use super::lease::Lease;
 use super::ledger_requests::take_step;
 use super::{AuditEvent, AuditEventKind, ChatApprovals, Toolbox};
@@ -91,12 +91,14 @@ impl Answers {
         let ReadRecords { now, records, pending, open } = self.read(approvals, &answers).await?;
         let answers = self.judge(approvals, answers, &records, now).await?;
         let steps = steps_of(&answers);
-        let unanswered = pending.into_iter().filter(|record| !steps.contains_key(&record.id));
+        let unanswered = pending.iter().filter(|id| !steps.contains_key(*id));
+        let unanswered = unanswered.filter_map(|id| records.get(id).cloned());
         // Closed before any answer is sent, so that a ledger that fails here has approved nothing.
         let mut unanswered = self.close(approvals, unanswered.collect(), now).await?;
         for request in open {
             let is_known = unanswered.iter().any(|(record, _)| record.id == request.record);
             let record = records.get(&request.record).filter(|_| !is_known);
+            let record = record.map(|loaded| &loaded.record);
             let record = record.filter(|record| request.is_closed_by(record, approvals));
             unanswered.extend(record.map(|record| (record.clone(), request.id)));
         }
@@ -115,7 +117,8 @@ impl Answers {
         Ok(taken.into_calls(&self, &unanswered, &steps))
     }
 
-    /// Reads the records of the answers and of the open requests, and the pending ones of the chat.
+    /// Reads the records of the answers and of the open requests of the chat. The ledger lists these for a host that does
+    /// not know them.
     async fn read(
         &self,
         approvals: &ChatApprovals,
@@ -127,11 +130,46 @@ impl Answers {
         } else {
             Vec::new()
         };
-        // Leases are measured by the clock of the ledger.
-        let (now, pending) = inner.pending_records(&approvals.pending_list()).await?;
-        let ids = answers.iter().filter_map(Answer::record);
-        let ids: Vec<RecordId> = ids.chain(open.iter().map(|request| request.record)).collect();
-        Ok(ReadRecords { now, records: inner.records(&ids).await?, pending, open })
+        let system_now = system_time();
+        let known = self.plan.known_requests();
+        let has_list = known.is_none();
+        let known = known
+            .into_iter()
+            .flatten()
+            .filter_map(|id| ApprovalRecord::record_id_from_token(id, &inner.keys, system_now));
+        let asked = answers.iter().filter_map(Answer::record);
+        let asked = asked.chain(open.iter().map(|request| request.record)).chain(known);
+        let asked: HashSet<RecordId> = asked.collect();
+        let listed = if has_list {
+            Some(inner.pending_records(&approvals.pending_list()).await?)
+        } else {
+            None
+        };
+        let (loaded_at, mut loaded) = inner.records(&Vec::from_iter(asked)).await?;
+        let (now, pending) = match listed {
+            // Leases are measured by the clock of the ledger.
+            Some((now, listed)) => {
+                let pending = listed.iter().map(|record| record.id).collect();
+                // What was loaded is newer.
+                loaded.splice(..0, listed.into_iter().map(LoadedRecord::of_list));
+                (now, pending)
+            }
+            None => {
+                // What the host names may belong to another chat.
+                let is_pending = |record: &&ApprovalRecord| {
+                    record.is_pending()
+                        && approvals.is_requested_by_owner(record)
+                        && record.chat_id == approvals.chat
+                };
+                let pending = loaded.iter().map(|loaded| &loaded.record).filter(is_pending);
+                let mut pending: Vec<_> =
+                    pending.map(|record| (record.expires_at, record.id)).collect();
+                pending.sort_unstable();
+                (loaded_at, pending.into_iter().map(|(_, id)| id).collect())
+            }
+        };
+        let records = loaded.into_iter().map(|loaded| (loaded.record.id, loaded)).collect();
+        Ok(ReadRecords { now, records, pending, open })
     }
 
     /// Judges the answers, and writes those that do not count to the audit.
@@ -139,7 +177,7 @@ impl Answers {
         &'r self,
         approvals: &ChatApprovals,
         answers: Vec<Answer<'r>>,
-        records: &'r HashMap<RecordId, ApprovalRecord>,
+        records: &'r HashMap<RecordId, LoadedRecord>,
         now: UnixMillis,
     ) -> Result<Vec<JudgedAnswer<'r>>, LedgerStoreError> {
         let inner = &approvals.inner;
@@ -167,7 +205,7 @@ impl Answers {
         let judged = answers.into_iter().map(|answer| {
             inner.other_keys.warn_of_answer(&answer.response.approval_id, &inner.keys);
             let record = answer.record().and_then(|id| records.get(&id));
-            let verdict = judge.judge(&answer, record);
+            let verdict = judge.judge(&answer, record.map(|loaded| &loaded.record));
             // The host does not know the call of a refused answer.
             let refused = |outcome| AnsweredCall { tool_name: None, outcome, is_final: false };
             let (step, result) = match verdict {
@@ -193,21 +231,22 @@ impl Answers {
     async fn close(
         &self,
         approvals: &ChatApprovals,
-        unanswered: Vec<ApprovalRecord>,
+        unanswered: Vec<LoadedRecord>,
         now: UnixMillis,
     ) -> Result<Vec<(ApprovalRecord, ApprovalId)>, LedgerStoreError> {
-        let unanswered = unanswered.into_iter().filter_map(|record| {
-            let id = record.approval_id(&approvals.inner.keys, now)?;
-            Some((record, id))
+        let unanswered = unanswered.into_iter().filter_map(|loaded| {
+            let id = loaded.record.approval_id(&approvals.inner.keys, now)?;
+            Some((loaded, id))
         });
         let unanswered: Vec<_> = unanswered.collect();
         let superseded = unanswered.iter();
         let superseded =
-            superseded.filter(|(record, id)| self.plan.is_closed_by_message(record, id));
-        let superseded: Vec<RecordId> = superseded.map(|(record, _)| record.id).collect();
+            superseded.filter(|(loaded, id)| self.plan.is_closed_by_message(&loaded.record, id));
+        let superseded: Vec<RecordId> = superseded.map(|(loaded, _)| loaded.record.id).collect();
         let is_superseded = !superseded.is_empty();
         let approvals = approvals.clone();
-        let last_known = unanswered.clone();
+        let last_known = unanswered.iter().map(|(loaded, id)| (loaded.record.clone(), id.clone()));
+        let last_known = last_known.collect();
         let closing = async move { close_unanswered(&approvals, unanswered, &superseded).await };
         let mut closed = match tokio::spawn(closing).await {
             Ok(closed) => closed?,
@@ -231,24 +270,23 @@ impl Answers {
 struct ReadRecords {
     /// The time of the ledger.
     now: UnixMillis,
-    /// The records of the answers and of the open requests.
-    records: HashMap<RecordId, ApprovalRecord>,
-    /// The pending records of the chat.
-    pending: Vec<ApprovalRecord>,
+    records: HashMap<RecordId, LoadedRecord>,
+    /// The pending ones of the chat among them, in the order in which they expire.
+    pending: Vec<RecordId>,
     open: Vec<OpenRequest>,
 }
 
 /// An answer with its record, and what it does: it takes a step, has a result because it is refused, or neither.
 struct JudgedAnswer<'r> {
     answer: Answer<'r>,
-    record: Option<&'r ApprovalRecord>,
+    record: Option<&'r LoadedRecord>,
     step: Option<Step>,
     result: Option<AnsweredCall>,
 }
 
 /// Returns the steps of the answered records.
 fn steps_of(answers: &[JudgedAnswer<'_>]) -> HashMap<RecordId, Step> {
-    let steps = answers.iter().filter_map(|answer| Some((answer.record?.id, answer.step?)));
+    let steps = answers.iter().filter_map(|answer| Some((answer.record?.record.id, answer.step?)));
     let mut steps: Vec<_> = steps.collect();
     // If a call was approved and denied, the approval counts.
     steps.sort_by_key(|(_, step)| *step == Step::Claim);
@@ -288,23 +326,23 @@ impl OpenRequest {
 
 async fn close_unanswered(
     approvals: &ChatApprovals,
-    unanswered: Vec<(ApprovalRecord, ApprovalId)>,
+    unanswered: Vec<(LoadedRecord, ApprovalId)>,
     superseded: &[RecordId],
 ) -> Result<Vec<(ApprovalRecord, ApprovalId)>, LedgerStoreError> {
     let mut closed = Vec::new();
     let mut failure = None;
-    for (record, id) in unanswered {
-        let is_superseded = superseded.contains(&record.id);
+    for (loaded, id) in unanswered {
+        let is_superseded = superseded.contains(&loaded.record.id);
         let rule = |record: &ApprovalRecord, now| {
             if is_superseded { record.supersede(now) } else { record.expire(now) }
         };
-        match approvals.inner.update_record(Some(&approvals.principal), record.id, rule).await {
+        match approvals.inner.update_loaded(Some(&approvals.principal), &loaded, rule).await {
             Ok(updated) => closed.extend(updated.map(|updated| (updated.record, id))),
             Err(error) if is_superseded => failure = Some(error),
             Err(error) => {
                 let error = log_causes(&error);
                 tracing::error!(error, "an expired approval could not be closed");
-                closed.push((record, id));
+                closed.push((loaded.record, id));
             }
         }
     }
@@ -316,13 +354,13 @@ fn audit_refused(
     at: UnixMillis,
     cause: RejectionReason,
     answer: &Answer<'_>,
-    record: Option<&ApprovalRecord>,
+    record: Option<&LoadedRecord>,
 ) {
     let kind = AuditEventKind::Rejected { cause };
     let mut event = AuditEvent::new(at, &approvals.principal, kind);
     event.record = answer.record();
-    if let Some(record) = record {
-        event = event.with_record(record);
+    if let Some(loaded) = record {
+        event = event.with_record(&loaded.record);
     }
     let call = &answer.response.tool_call_id;
     let tool = &answer.response.tool_name;
@@ -369,7 +407,7 @@ impl TakenSteps<'_> {
                 }
                 Err(_) => {
                     is_lost = true;
-                    (last_known.clone(), None, self.now)
+                    (last_known.record.clone(), None, self.now)
                 }
             };
             self.is_claimed |= matches!(stepped, Some(Stepped::Granted(_)));
@@ -457,14 +495,14 @@ fn spawn_step(
     approvals: &ChatApprovals,
     step: Step,
     answer: &Answer<'_>,
-    record: &ApprovalRecord,
+    loaded: &LoadedRecord,
 ) -> oneshot::Receiver<(RecordUpdate<Stepped>, Option<Lease>)> {
     let (sender, taken) = oneshot::channel();
     let approvals = approvals.clone();
-    let record = record.clone();
+    let loaded = loaded.clone();
     let response = answer.response.clone();
     let sending = async move {
-        match take_step(&approvals, step, &response, &record).await {
+        match take_step(&approvals, step, &response, &loaded).await {
             Ok(update) => {
                 let lease = match &update.output {
                     Stepped::Granted(claim) if !update.record.provider_executed => {
@@ -476,7 +514,7 @@ fn spawn_step(
             }
             Err(error) => {
                 let error = log_causes(&error);
-                tracing::error!(record = %record.id, error, "an answer could not be redeemed");
+                tracing::error!(record = %loaded.record.id, error, "an answer could not be redeemed");
             }
         }
     };

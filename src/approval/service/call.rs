@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::Instrument;
 
-use super::inner::random_bytes;
+use super::inner::{LoadedRecord, random_bytes};
 use super::lease::{CallState, Lease, Pauses, call_state, close_call, log_failure};
 use super::ledger_requests::claim;
 use super::progress::Progress;
@@ -25,8 +25,8 @@ use crate::UserText;
 use crate::approval::judge::Step;
 use crate::approval::store::LedgerStoreError;
 use crate::approval::{
-    ApprovalRecord, DeferredOutcome, DeferredToolResult, LeaseHolderId, RecordId, RecordedDecision,
-    Stepped, ToolOutcome,
+    DeferredOutcome, DeferredToolResult, LeaseHolderId, RecordId, RecordedDecision, Stepped,
+    ToolOutcome,
 };
 use crate::event::AgentEvent;
 use crate::id::{ToolCallId, log_error, log_text};
@@ -301,11 +301,11 @@ impl InFlightCall {
         Ok(match (call_state(&self.approvals, self.record).await?, self.answer) {
             (CallState::Executing, _) => None,
             (CallState::Ended(outcome), _) => settled(outcome),
-            (CallState::LeaseEnded(record), Some(Step::Claim)) => {
-                self.claim(&record, lease_holder).await?.map(|call| Waited::Claimed(Box::new(call)))
+            (CallState::LeaseEnded(loaded), Some(Step::Claim)) => {
+                self.claim(&loaded, lease_holder).await?.map(|call| Waited::Claimed(Box::new(call)))
             }
             // Another request may claim it.
-            (CallState::LeaseEnded(record), None) if record.idempotent => {
+            (CallState::LeaseEnded(loaded), None) if loaded.record.idempotent => {
                 settled(DeferredOutcome::OutcomeUnknown)
             }
             (CallState::LeaseEnded(_), _) => {
@@ -317,12 +317,12 @@ impl InFlightCall {
 
     async fn claim(
         &self,
-        record: &ApprovalRecord,
+        loaded: &LoadedRecord,
         lease_holder: LeaseHolderId,
     ) -> Result<Option<ClaimedCall>, LedgerStoreError> {
-        let Some(first) = record.decision().cloned() else { return Ok(None) };
+        let Some(first) = loaded.record.decision().cloned() else { return Ok(None) };
         let decide = |now| RecordedDecision { decided_at: now, ..first.clone() };
-        let update = claim(&self.approvals, record, lease_holder, decide).await?;
+        let update = claim(&self.approvals, loaded, lease_holder, decide).await?;
         let Stepped::Granted(claim) = &update.output else { return Ok(None) };
         let lease = Lease::new(&self.approvals, &update.record, claim);
         Ok(lease.map(|lease| ClaimedCall { report: self.report.clone(), lease }))

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::notifier::Notices;
 use super::other_keys::OtherKeys;
 use super::{ApprovalLimits, AuditEvent, AuditEventKind, AuditSink, ToolInfo, Toolbox};
 use crate::approval::store::{
     ApprovalUse, LedgerStore, LedgerStoreError, ListRecords, ListedRecords, RECORD_RETENTION,
-    RecordList, ReplayGuard, VersionedRecord, system_time, update,
+    RecordList, ReplayGuard, Snapshot, VersionedRecord, system_time, update_loaded,
 };
 use crate::approval::{
     ApprovalRecord, DefinitionDigest, KeyRing, OnNewMessage, Principal, RecordId, Transition,
@@ -114,16 +115,22 @@ impl Inner {
         Ok(page)
     }
 
-    /// Returns these records. Those that the ledger lacks are left out.
+    /// Returns these records, and the time of the ledger. Those that the ledger lacks are left out.
     pub(super) async fn records(
         &self,
         ids: &[RecordId],
-    ) -> Result<HashMap<RecordId, ApprovalRecord>, LedgerStoreError> {
+    ) -> Result<(UnixMillis, Vec<LoadedRecord>), LedgerStoreError> {
         if ids.is_empty() {
-            return Ok(HashMap::new());
+            return Ok((system_time(), Vec::new()));
         }
-        let records = self.ledger.load(ids).await?.records.into_iter();
-        Ok(records.map(|versioned| (versioned.record.id, versioned.record)).collect())
+        let Snapshot { now, records } = self.ledger.load(ids).await?;
+        let at = Instant::now();
+        let records = records.into_iter();
+        let records = records.map(|VersionedRecord { record, revision }| LoadedRecord {
+            record,
+            version: Some((revision, now, at)),
+        });
+        Ok((now, records.collect()))
     }
 
     /// Returns a tool of this server, or of the provider.
@@ -156,7 +163,35 @@ impl Inner {
         id: RecordId,
         rule: impl Fn(&ApprovalRecord, UnixMillis) -> Transition<T> + Send,
     ) -> Result<Option<RecordUpdate<T>>, LedgerStoreError> {
-        let updated = update(&*self.ledger, id, move |record, now| {
+        self.update_from(principal, id, None, rule).await
+    }
+
+    /// Does as [`update_record`](Self::update_record) does. The record is loaded again only if it has changed, or if
+    /// the time of its load is no longer that of the ledger.
+    pub(super) async fn update_loaded<T: Send>(
+        &self,
+        principal: Option<&Principal>,
+        loaded: &LoadedRecord,
+        rule: impl Fn(&ApprovalRecord, UnixMillis) -> Transition<T> + Send,
+    ) -> Result<Option<RecordUpdate<T>>, LedgerStoreError> {
+        // A lease that is granted now begins at the time of the load.
+        let is_fresh = |at: &Instant| at.elapsed() < self.lease / 16;
+        let version = loaded.version.filter(|(.., at)| is_fresh(at));
+        let known = version.map(|(revision, now, _)| {
+            let record = loaded.record.clone();
+            (now, VersionedRecord { record, revision })
+        });
+        self.update_from(principal, loaded.record.id, known, rule).await
+    }
+
+    async fn update_from<T: Send>(
+        &self,
+        principal: Option<&Principal>,
+        id: RecordId,
+        loaded: Option<(UnixMillis, VersionedRecord)>,
+        rule: impl Fn(&ApprovalRecord, UnixMillis) -> Transition<T> + Send,
+    ) -> Result<Option<RecordUpdate<T>>, LedgerStoreError> {
+        let updated = update_loaded(&*self.ledger, id, loaded, move |record, now| {
             let Transition { output, next } = rule(record, now);
             Transition { output: (output, now, next.is_some()), next }
         });
@@ -185,6 +220,21 @@ impl Inner {
     pub(super) fn audit(&self, event: &AuditEvent) {
         count_approval(event.kind.as_str());
         self.audit.record(event);
+    }
+}
+
+/// A record as the ledger returned it.
+#[derive(Clone)]
+pub(super) struct LoadedRecord {
+    pub(super) record: ApprovalRecord,
+    /// Its revision, and when it was loaded, by the clock of the ledger and by that of this server. It can be replaced
+    /// without being loaded again. `None` for a record of a list: it may have been decided since.
+    version: Option<(u64, UnixMillis, Instant)>,
+}
+
+impl LoadedRecord {
+    pub(super) fn of_list(record: ApprovalRecord) -> Self {
+        LoadedRecord { record, version: None }
     }
 }
 

@@ -20,9 +20,9 @@ use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::Instrument;
 
-use super::inner::RecordUpdate;
+use super::inner::{LoadedRecord, RecordUpdate};
 use super::{ApprovedCall, AuditEventKind, ChatApprovals};
-use crate::approval::store::{LedgerStoreError, Snapshot, VersionedRecord, system_time, update};
+use crate::approval::store::{LedgerStoreError, system_time, update};
 use crate::approval::{
     ApprovalRecord, ApprovalState, Claim, DeferredOutcome, LeaseResult, RecordId, RevocationReason,
     ToolOutcome,
@@ -191,7 +191,7 @@ pub(super) enum CallState {
     /// The call is being executed.
     Executing,
     /// The lease ended without an outcome.
-    LeaseEnded(Box<ApprovalRecord>),
+    LeaseEnded(Box<LoadedRecord>),
     /// The call has this outcome.
     Ended(DeferredOutcome),
 }
@@ -201,13 +201,13 @@ pub(super) async fn call_state(
     approvals: &ChatApprovals,
     id: RecordId,
 ) -> Result<CallState, LedgerStoreError> {
-    let Snapshot { now, records } = approvals.inner.ledger.load(&[id]).await?;
-    let Some(VersionedRecord { record, .. }) = records.into_iter().next() else {
+    let (now, records) = approvals.inner.records(&[id]).await?;
+    let Some(loaded) = records.into_iter().next() else {
         return Ok(CallState::Ended(DeferredOutcome::OutcomeUnknown));
     };
-    Ok(match &record.state {
+    Ok(match &loaded.record.state {
         ApprovalState::Claimed { lease_until, .. } if now < *lease_until => CallState::Executing,
-        ApprovalState::Claimed { .. } => CallState::LeaseEnded(Box::new(record)),
+        ApprovalState::Claimed { .. } => CallState::LeaseEnded(Box::new(loaded)),
         ApprovalState::Completed { outcome, .. } => {
             CallState::Ended(DeferredOutcome::Executed { outcome: outcome.clone() })
         }

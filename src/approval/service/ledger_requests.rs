@@ -22,7 +22,7 @@
 
 use std::time::Duration;
 
-use super::inner::{Inner, RecordUpdate, random_bytes};
+use super::inner::{Inner, LoadedRecord, RecordUpdate, random_bytes};
 use super::{ApprovedCall, AuditEventKind, ChatApprovals, ToolInfo};
 use crate::approval::judge::Step;
 use crate::approval::store::{LedgerStoreError, system_time};
@@ -36,7 +36,7 @@ pub(super) async fn take_step(
     approvals: &ChatApprovals,
     step: Step,
     response: &UnverifiedApprovalResponse,
-    record: &ApprovalRecord,
+    loaded: &LoadedRecord,
 ) -> Result<RecordUpdate<Stepped>, LedgerStoreError> {
     let inner = &approvals.inner;
     let principal = &approvals.principal;
@@ -44,17 +44,18 @@ pub(super) async fn take_step(
     let updated = match step {
         Step::Claim => {
             let lease_holder = LeaseHolderId::from_bytes(random_bytes());
+            let input = &loaded.record.input;
             let decide =
-                |now| decide(now).with_changed_input(response.changed_input.clone(), &record.input);
-            return claim(approvals, record, lease_holder, decide).await;
+                |now| decide(now).with_changed_input(response.changed_input.clone(), input);
+            return claim(approvals, loaded, lease_holder, decide).await;
         }
         Step::Lapse => {
             let lapse = |record: &ApprovalRecord, now| record.lapse(&decide(now));
-            inner.update_record(Some(principal), record.id, lapse).await?
+            inner.update_loaded(Some(principal), loaded, lapse).await?
         }
         Step::Deny => {
             let deny = |record: &ApprovalRecord, now| record.deny(&decide(now));
-            inner.update_record(Some(principal), record.id, deny).await?
+            inner.update_loaded(Some(principal), loaded, deny).await?
         }
     };
     let update = updated.ok_or_else(record_missing)?;
@@ -75,10 +76,11 @@ pub(super) async fn take_step(
 /// available, a first claim fails at once, so that the call never runs. After a later one the outcome is unknown.
 pub(super) async fn claim(
     approvals: &ChatApprovals,
-    record: &ApprovalRecord,
+    loaded: &LoadedRecord,
     lease_holder: LeaseHolderId,
     decide: impl Fn(UnixMillis) -> RecordedDecision + Send + Sync,
 ) -> Result<RecordUpdate<Stepped>, LedgerStoreError> {
+    let record = &loaded.record;
     let inner = &approvals.inner;
     let principal = Some(&approvals.principal);
     let lease = if record.provider_executed { provider_lease(inner) } else { inner.lease };
@@ -112,11 +114,11 @@ pub(super) async fn claim(
         }
         Some(Refusal::Revoke(cause)) => {
             let revoke = |record: &ApprovalRecord, now| record.revoke(cause, now);
-            let revoked = inner.update_record(principal, record.id, revoke).await?;
+            let revoked = inner.update_loaded(principal, loaded, revoke).await?;
             // It cannot be granted any more.
             revoked.map(|revoked| revoked.with_output_of(claim))
         }
-        None => match inner.update_record(principal, record.id, claim).await {
+        None => match inner.update_loaded(principal, loaded, claim).await {
             Ok(claimed) => claimed,
             // The response of the ledger may have been lost. The same lease holder may claim
             // again.

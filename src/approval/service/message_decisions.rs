@@ -1,6 +1,6 @@
 //! [`MessageDecisions`]: decisions that came without a history, by the message that holds their calls.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::inner::Inner;
 use super::{AuditEvent, AuditEventKind};
@@ -54,7 +54,9 @@ pub(super) async fn group_by_message(
     let tokens = decisions.iter().filter_map(|(token, _)| *token);
     let ids: HashSet<RecordId> = tokens.map(|token| token.record).collect();
     let ids: Vec<RecordId> = ids.into_iter().collect();
-    let records = inner.records(&ids).await?;
+    let (_, records) = inner.records(&ids).await?;
+    let records = records.into_iter().map(|loaded| (loaded.record.id, loaded.record));
+    let records: HashMap<RecordId, ApprovalRecord> = records.collect();
     let mut groups: Vec<MessageDecisions> = Vec::new();
     for (token, decision) in decisions {
         let record = token.and_then(|token| records.get(&token.record));

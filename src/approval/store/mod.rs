@@ -322,9 +322,22 @@ pub async fn update<T: Send>(
     id: RecordId,
     rule: impl Fn(&ApprovalRecord, UnixMillis) -> Transition<T> + Send,
 ) -> Result<Option<(ApprovalRecord, T)>, LedgerStoreError> {
+    update_loaded(store, id, None, rule).await
+}
+
+/// Does as [`update`] does, and applies the rule first to a record that was loaded at this time of the store.
+pub(crate) async fn update_loaded<T: Send>(
+    store: &dyn LedgerStore,
+    id: RecordId,
+    mut loaded: Option<(UnixMillis, VersionedRecord)>,
+    rule: impl Fn(&ApprovalRecord, UnixMillis) -> Transition<T> + Send,
+) -> Result<Option<(ApprovalRecord, T)>, LedgerStoreError> {
     for _ in 0..MAX_ATTEMPTS {
-        let Snapshot { now, records } = store.load(&[id]).await?;
-        let Some(VersionedRecord { record, revision }) = records.into_iter().next() else {
+        if loaded.is_none() {
+            let Snapshot { now, records } = store.load(&[id]).await?;
+            loaded = records.into_iter().next().map(|versioned| (now, versioned));
+        }
+        let Some((now, VersionedRecord { record, revision })) = loaded.take() else {
             return Ok(None);
         };
         let Transition { output, next } = rule(&record, now);

@@ -11,7 +11,7 @@ use chat_test_support::answers;
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 use test_support::ledger_double::{LedgerDouble, Operation};
-use test_support::requests::{ada, user_message};
+use test_support::requests::{ada, respond_to_all, user_message};
 use test_support::responses::text_of;
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{Approvals, Principal, ToolList};
@@ -160,6 +160,13 @@ async fn each_request_needs_these_operations_of_the_stores() {
     // The model reads the denial in a step that begins after it.
     let denial = [DENY, &["append"], END].concat();
     assert_eq!(server.send(Method::POST, "/approvals", body).await.1, denial);
+    server.say("paid", "m1", "Pay").await;
+    let history: Value = serde_json::from_str(&get("/chat/paid").await.0).unwrap();
+    let mut message = history["messages"][1].clone();
+    respond_to_all(&mut message, true);
+    let body = json!({"id": "paid", "messageId": message["id"], "messages": [message]});
+    let approval = [APPROVE, &["append"], END, READ].concat();
+    assert_eq!(server.send(Method::POST, "/chat", body.to_string()).await.1, approval);
 }
 
 /// The list for the timer. The append has the message, the run, and its first step.
@@ -179,9 +186,18 @@ const DENY: &[&str] = &[
     "load of approvals",
     "read",
     "append", // a run
-    "read_list",
-    "load of approvals",
     "load of approvals",
     "compare_and_swap",
     "append", // the denial
+];
+/// The approval, its call, and the run that redeems it.
+const APPROVE: &[&str] = &[
+    "read",
+    "append", // a run
+    "load of approvals",
+    "compare_and_swap", // the claim
+    "append",           // the decision
+    "load of approvals",
+    "compare_and_swap", // the outcome
+    "append",
 ];
