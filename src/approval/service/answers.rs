@@ -20,7 +20,7 @@ use crate::approval::resume::AnsweredCall;
 use crate::approval::store::{LedgerStoreError, system_time};
 use crate::approval::{
     ApprovalRecord, DeferredOutcome, PendingToolCall, RecordId, RejectionReason, ResumePlan,
-    Stepped, UnixMillis, UnverifiedToolOutput,
+    Stepped, UnixMillis, UnverifiedApprovalResponse, UnverifiedToolOutput,
 };
 use crate::id::{ApprovalId, MessageId, log_causes};
 use crate::request::ChatRequest;
@@ -206,17 +206,19 @@ impl Answers {
             inner.other_keys.warn_of_answer(&answer.response.approval_id, &inner.keys);
             let record = answer.record().and_then(|id| records.get(&id));
             let verdict = judge.judge(&answer, record.map(|loaded| &loaded.record));
-            // The host does not know the call of a refused answer.
-            let refused = |outcome| AnsweredCall { tool_name: None, outcome, is_final: false };
-            let (step, result) = match verdict {
-                Verdict::Ignored => (None, None),
-                Verdict::Takes(step) => (Some(step), None),
-                Verdict::Refused { cause, outcome } => {
+            let outcome = match (verdict, record) {
+                (Verdict::Takes(step), Some(record)) => {
+                    return JudgedAnswer::Takes { step, response: answer.response, record };
+                }
+                (Verdict::Takes(_) | Verdict::Ignored, _) => None,
+                (Verdict::Refused { cause, outcome }, record) => {
                     audit_refused(approvals, now, cause, &answer, record);
-                    (None, outcome.map(refused))
+                    outcome
                 }
             };
-            JudgedAnswer { answer, record, step, result }
+            // The host does not know the call of a refused answer.
+            let refused = |outcome| AnsweredCall { tool_name: None, outcome, is_final: false };
+            JudgedAnswer::Done(outcome.map(refused))
         });
         Ok(judged.collect())
     }
@@ -276,17 +278,21 @@ struct ReadRecords {
     open: Vec<OpenRequest>,
 }
 
-/// An answer with its record, and what it does: it takes a step, has a result because it is refused, or neither.
-struct JudgedAnswer<'r> {
-    answer: Answer<'r>,
-    record: Option<&'r LoadedRecord>,
-    step: Option<Step>,
-    result: Option<AnsweredCall>,
+/// What an answer does.
+enum JudgedAnswer<'r> {
+    /// The ledger takes this step of its record.
+    Takes { step: Step, response: &'r UnverifiedApprovalResponse, record: &'r LoadedRecord },
+    /// It is refused, or its step was taken. Without a result, an earlier request has handled it, or it waits for the
+    /// answers of others.
+    Done(Option<AnsweredCall>),
 }
 
 /// Returns the steps of the answered records.
 fn steps_of(answers: &[JudgedAnswer<'_>]) -> HashMap<RecordId, Step> {
-    let steps = answers.iter().filter_map(|answer| Some((answer.record?.record.id, answer.step?)));
+    let steps = answers.iter().filter_map(|answer| match answer {
+        JudgedAnswer::Takes { step, record, .. } => Some((record.record.id, *step)),
+        JudgedAnswer::Done(_) => None,
+    });
     let mut steps: Vec<_> = steps.collect();
     // If a call was approved and denied, the approval counts.
     steps.sort_by_key(|(_, step)| *step == Step::Claim);
@@ -389,13 +395,15 @@ impl TakenSteps<'_> {
     /// # Errors
     /// [`LedgerStoreError`] if an approval that lapses is lost.
     async fn take(&mut self, step: Step) -> Result<bool, LedgerStoreError> {
-        let sent = self.answers.iter().enumerate().filter(|(_, judged)| judged.step == Some(step));
-        let sent = sent.filter_map(|(at, JudgedAnswer { answer, record, .. })| {
-            let record = (*record)?;
-            Some((at, record, spawn_step(self.approvals, step, answer, record)))
+        let sent = self.answers.iter().enumerate().filter_map(|(at, judged)| match judged {
+            JudgedAnswer::Takes { step: takes, response, record } if *takes == step => {
+                let taken = spawn_step(self.approvals, step, response, record);
+                Some((at, *response, *record, taken))
+            }
+            _ => None,
         });
         let mut is_lost = false;
-        for (at, last_known, taken) in sent.collect::<Vec<_>>() {
+        for (at, response, last_known, taken) in sent.collect::<Vec<_>>() {
             let (record, stepped, time) = match taken.await {
                 Ok((RecordUpdate { record, output, at, .. }, lease)) => {
                     self.leases.extend(lease.map(|lease| (record.id, lease)));
@@ -414,12 +422,12 @@ impl TakenSteps<'_> {
             if stepped.is_some() || !record.is_pending() {
                 self.describe(&record);
             }
-            let response = self.answers[at].answer.response;
             if matches!(stepped, Some(Stepped::Granted(_) | Stepped::Counts)) {
                 self.known.accepted.insert(response.approval_id.clone());
             }
             let outcome = outcome_of(response, &record, stepped, time);
-            self.answers[at].result = Some(AnsweredCall::of_record(&record, outcome));
+            let result = AnsweredCall::of_record(&record, outcome);
+            self.answers[at] = JudgedAnswer::Done(Some(result));
         }
         self.known.is_incomplete |= is_lost;
         Ok(is_lost)
@@ -447,7 +455,12 @@ impl TakenSteps<'_> {
         steps: &HashMap<RecordId, Step>,
     ) -> DeferredCalls {
         unanswered.iter().for_each(|(record, _)| self.describe(record));
-        let answers = self.answers.drain(..).map(|answer| answer.result).collect();
+        let answers = self.answers.drain(..).map(|answer| match answer {
+            JudgedAnswer::Done(result) => result,
+            // Never: each step was taken.
+            JudgedAnswer::Takes { .. } => None,
+        });
+        let answers = answers.collect();
         let results = results_of(&asked.plan, answers, unanswered, &asked.client_executed);
         let results = results.with_unsent(&self.unsent);
         let calls = results.results().iter().map(|result| {
@@ -494,13 +507,13 @@ impl TakenSteps<'_> {
 fn spawn_step(
     approvals: &ChatApprovals,
     step: Step,
-    answer: &Answer<'_>,
+    response: &UnverifiedApprovalResponse,
     loaded: &LoadedRecord,
 ) -> oneshot::Receiver<(RecordUpdate<Stepped>, Option<Lease>)> {
     let (sender, taken) = oneshot::channel();
     let approvals = approvals.clone();
     let loaded = loaded.clone();
-    let response = answer.response.clone();
+    let response = response.clone();
     let sending = async move {
         match take_step(&approvals, step, &response, &loaded).await {
             Ok(update) => {
