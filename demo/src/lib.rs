@@ -14,6 +14,7 @@ use std::env::VarError;
 use std::error::Error;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -66,15 +67,17 @@ pub fn init_log() {
 ///
 /// # Errors
 /// If `HOST` is not an IP address, if `PORT` is not a port number, if the server cannot listen there, or if a variable such as `UIMS_MAX_CHAT_BYTES`, which sets one of the [`ChatLimits`], or
-/// `UIMS_LEASE_MS`, the lease of live responses and of approved tool calls, is not a number that can be
-/// used. The error is one sentence.
+/// `UIMS_LEASE_MS`, the lease of live responses and of approved tool calls, or `UIMS_APPEND_INTERVAL_MS`, how often text is
+/// stored, is not a number that can be used. The error is one sentence.
 pub async fn run(model: Arc<dyn Model>, storage: Storage) -> anyhow::Result<()> {
     run_now(model, storage).await.map_err(start_error)
 }
 
 async fn run_now(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn Error>> {
     let at = SocketAddr::new(host(text_of("HOST")?)?, port(text_of("PORT")?)?);
-    let lease = lease(text_of("UIMS_LEASE_MS")?)?;
+    // A shorter lease cannot be renewed in time.
+    let lease = time("UIMS_LEASE_MS", 100..=3_600_000)?;
+    let append_interval = time("UIMS_APPEND_INTERVAL_MS", 0..=1_000)?;
     let limits = limits(|name| std::env::var(name))?;
     let listener = TcpListener::bind(at)
         .await
@@ -102,6 +105,10 @@ async fn run_now(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
     let agent = agent(model, &worlds)?;
     let respond = with_files(agent.clone(), Arc::clone(&worlds));
     let chats = storage.chat_server(agent, respond, lease, limits.approvals);
+    let chats = match append_interval {
+        Some(interval) => chats.with_append_interval(interval),
+        None => chats,
+    };
     let chats = chats.with_limits(limits.chats);
     // The page may remove messages from its history before it sends the next one.
     let chats = chats.with_posted_history(PostedHistory::Truncate);
@@ -261,16 +268,19 @@ fn port(text: Option<String>) -> Result<u16, String> {
     })
 }
 
-/// Returns the lease that `UIMS_LEASE_MS` sets.
-fn lease(text: Option<String>) -> Result<Option<Duration>, String> {
-    let Some(text) = text else { return Ok(None) };
+/// Returns the time that a variable sets, which has a number of milliseconds in this range.
+fn time(variable: &str, range: RangeInclusive<u64>) -> Result<Option<Duration>, Box<dyn Error>> {
+    let Some(text) = text_of(variable)? else { return Ok(None) };
     match text.parse() {
-        // A shorter one cannot be renewed in time.
-        Ok(millis @ 100..=3_600_000) => Ok(Some(Duration::from_millis(millis))),
-        _ => Err(format!(
-            "UIMS_LEASE_MS is `{text}`: set a number of milliseconds from 100 to 3600000, or unset \
-             it for the default"
-        )),
+        Ok(millis) if range.contains(&millis) => Ok(Some(Duration::from_millis(millis))),
+        _ => {
+            let (least, most) = range.into_inner();
+            Err(format!(
+                "{variable} is `{text}`: set a number of milliseconds from {least} to {most}, or \
+                 unset it for the default"
+            )
+            .into())
+        }
     }
 }
 

@@ -36,7 +36,10 @@ class Server {
 
   async start() {
     const PORT = this.url ? new URL(this.url).port : '0';
-    const variables = { PORT, UIMS_DATA: join(folder, `${this.data}.db`), UIMS_LEASE_MS: '2000', DEMO_GATES: folder };
+    // The pages are compared with what is stored: with an interval they may have shown more.
+    const UIMS_APPEND_INTERVAL_MS = '0';
+    const data = { UIMS_DATA: join(folder, `${this.data}.db`), DEMO_GATES: folder };
+    const variables = { PORT, ...data, UIMS_LEASE_MS: '2000', UIMS_APPEND_INTERVAL_MS };
     const stdio = ['ignore', 'pipe', 'inherit'];
     this.#process = spawn(args.program, { env: { ...process.env, ...variables }, stdio });
     for await (const line of createInterface({ input: this.#process.stdout })) {

@@ -50,7 +50,7 @@ impl ChatServer {
                 history_import: HistoryImport::default(),
                 clients: ClientSettings::default(),
                 run_lease: RUN_LEASE,
-                ticks: Ticks::new(),
+                ticks: Ticks::new(APPEND_INTERVAL),
                 hints: Hints::default(),
                 run_counters: RunCounters::default(),
                 readers: Readers::default(),
@@ -176,13 +176,13 @@ impl ChatServer {
 
     /// Sets how often the text of a run is appended to its log. Text that comes after a pause is appended at once, and
     /// what follows at most once in each interval, so that a store has fewer writes. Tool calls, results and ends
-    /// are appended at once, with the text before them. The default is zero: each delta is appended when the store has
-    /// stored the one before. An interval has at most a second: longer ones are replaced by this.
+    /// are appended at once, with the text before them, and so is all text when the server is shut down. The default is 50
+    /// milliseconds. An interval has at most a second: longer ones are replaced by this.
     ///
     /// The readers of this server get text at once, before it is stored, and those of other servers when it is appended.
     /// If the server is lost, or another server ends the run, the text of the last interval is lost, also if a reader
-    /// has got it. Tool calls, results and ends are never shown before they are stored. With [`Duration::ZERO`],
-    /// readers get only what is stored.
+    /// has got it. Tool calls, results and ends are never shown before they are stored. With [`Duration::ZERO`], each delta
+    /// is appended when the store has stored the one before, and readers get only what is stored.
     ///
     /// All servers of a store should have the same interval, or all of them zero. A client that continues at a server of
     /// an older version than the one before has to load the conversation.
@@ -212,6 +212,9 @@ impl ChatServer {
         ChatServer(inner, self.1)
     }
 }
+
+/// The default interval of the appends of a run. Other servers' readers hardly notice it.
+const APPEND_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A server that is lost loses the text of an interval.
 const MAX_APPEND_INTERVAL: Duration = Duration::from_secs(1);

@@ -13,8 +13,8 @@ pub(super) struct Ticks {
 }
 
 impl Ticks {
-    pub(super) fn new() -> Self {
-        Ticks { interval: Duration::ZERO, begun: Instant::now() }
+    pub(super) fn new(interval: Duration) -> Self {
+        Ticks { interval, begun: Instant::now() }
     }
 
     /// Returns the time of the server.

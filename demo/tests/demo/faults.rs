@@ -38,6 +38,7 @@ fn a_text_whose_server_is_killed_is_kept_and_its_readers_get_an_end_at_another_s
     thread::scope(|threads| {
         for shared in [Shared::sqlite(), Shared::redis(), Shared::cluster()].into_iter().flatten() {
             threads.spawn(move || {
+                let shared = shared.without_interval();
                 let first = shared.start_on("0");
                 let second = shared.start_on("0");
                 let _gate = shared.gate("text");
@@ -138,7 +139,7 @@ fn an_answer_goes_on_after_redis_was_killed_or_has_hung() {
 
 #[test]
 fn an_answer_is_cut_off_if_redis_stays_away_and_the_chat_goes_on_afterwards() {
-    let Some(mut shared) = Shared::redis() else { return };
+    let Some(mut shared) = Shared::redis().map(Shared::without_interval) else { return };
     let server = shared.start_on("0");
     let _gate = shared.gate("text");
     let mut answer = count(&server, "c", "text");
@@ -214,7 +215,7 @@ fn a_server_that_gets_sigterm_completes_what_ends_in_time_and_hands_over_the_res
 
 #[test]
 fn a_second_sigterm_ends_the_server_at_once() {
-    let Some(shared) = Shared::sqlite() else { return };
+    let Some(shared) = Shared::sqlite().map(Shared::without_interval) else { return };
     let mut first = shared.start_on("0");
     let second = shared.start_on("0");
     let _gate = shared.gate("text");

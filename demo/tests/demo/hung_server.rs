@@ -13,6 +13,7 @@ fn a_run_that_is_stopped_while_its_server_hangs_writes_and_executes_nothing_more
     thread::scope(|threads| {
         for shared in [Shared::sqlite(), Shared::redis(), Shared::cluster()].into_iter().flatten() {
             threads.spawn(move || {
+                let shared = shared.without_interval();
                 a_text_is_stopped(&shared);
                 a_tool_that_executes_is_not_stopped(&shared);
             });

@@ -26,6 +26,7 @@ fn a_variable_that_cannot_be_used_is_named_with_its_value_and_what_to_set() {
         ("PORT", "70000", "PORT is `70000`: set a number"),
         ("UIMS_LEASE_MS", "0", "UIMS_LEASE_MS is `0`: set a number of milliseconds from 100"),
         ("UIMS_LEASE_MS", "soon", "UIMS_LEASE_MS is `soon`: set a number"),
+        ("UIMS_APPEND_INTERVAL_MS", "1001", "set a number of milliseconds from 0 to 1000"),
         ("UIMS_MAX_CHAT_BYTES", "-1", "UIMS_MAX_CHAT_BYTES is `-1`: set a number"),
         ("UIMS_DATA", &*missing, "its folder does not exist; create it"),
         ("UIMS_DATA", &*folder, "it is a folder; name a file in it"),

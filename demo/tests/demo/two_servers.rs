@@ -21,6 +21,8 @@ pub(crate) struct Shared {
     pub(crate) is_durable: bool,
     /// The lease of live responses.
     pub(crate) lease: Duration,
+    /// How often text is appended, in milliseconds. Empty: as by default.
+    append_interval: &'static str,
 }
 
 /// The store of the chats, the approvals and the live responses.
@@ -51,7 +53,13 @@ impl Shared {
     fn new(name: &'static str, store: Store) -> Self {
         // A busy machine lets a server stand still for half a second.
         let lease = Duration::from_secs(2);
-        Shared { name, store, folder: DataFolder::new(), is_durable: true, lease }
+        let folder = DataFolder::new();
+        Shared { name, store, folder, is_durable: true, lease, append_interval: "" }
+    }
+
+    /// Has the demos show only what is stored.
+    pub(crate) fn without_interval(self) -> Self {
+        Shared { append_interval: "0", ..self }
     }
 
     /// Returns the Redis that the demos share.
@@ -109,6 +117,7 @@ impl Shared {
             ("DEMO_GATES", self.folder.path().display().to_string()),
             ("APPROVAL_SECRET", secret.to_owned()),
             ("UIMS_LEASE_MS", self.lease.as_millis().to_string()),
+            ("UIMS_APPEND_INTERVAL_MS", self.append_interval.to_owned()),
         ];
         Example::run(built_example("chat", &[]), &variables)
     }

@@ -81,7 +81,9 @@ async fn a_stop_at_the_other_server_ends_the_answer_and_all_its_readers_get_the_
             })
         };
         let approvals = Approvals::new(EmptyToolbox).with_ledger(store.clone());
-        ChatServer::new(words, approvals).with_store(store)
+        let chats = ChatServer::new(words, approvals).with_store(store);
+        // Otherwise the stopped server has shown text that is not stored.
+        chats.with_append_interval(Duration::ZERO)
     };
     let (first, second) = (server().await, server().await);
     let (ada, chat) = (Principal::new("ada"), "chat".into());

@@ -17,6 +17,7 @@ use ui_message_stream::{AgentEvent, Json};
 use ui_message_stream_chat::store::{AppendLog, AppendResult, InMemoryLogStore, LogStore};
 use ui_message_stream_chat::{ChatError, ChatServer, ChatStream, Turn};
 
+/// The default.
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// A store that records what is appended to each chat, and how many milliseconds after the first append. It can hang
@@ -87,7 +88,7 @@ fn agent(_: Turn) -> impl futures::Stream<Item = AgentEvent> {
 }
 
 fn server(store: &Arc<LogDouble<Recorded>>) -> ChatServer {
-    server_of(agent).with_store(store.clone()).with_append_interval(INTERVAL)
+    server_of(agent).with_store(store.clone())
 }
 
 /// Returns a server, and its store.
@@ -196,7 +197,7 @@ async fn a_reader_is_shown_each_word_when_it_is_written_also_after_it_has_read_t
             }
         }
     };
-    let chats = server_of(agent).with_append_interval(INTERVAL);
+    let chats = server_of(agent);
     let mut response = post(&chats, "m1", "Hi").await;
     let begun = Instant::now();
     let (mut read, mut shown) = (String::new(), 0);
