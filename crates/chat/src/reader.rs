@@ -337,8 +337,6 @@ impl LogReader {
         if hinted.is_empty() {
             return self.read_stored_frames().await;
         }
-        // This server may have begun a run since.
-        self.tail = self.chats.tails.of(&self.key);
         let (frames, next) = self.push_entries(&hinted)?;
         self.has_read_all = next == Next::More;
         self.page_of(frames, next).await
@@ -355,7 +353,6 @@ impl LogReader {
             Err(_) => return Err(BodyError::CutOff),
         };
         self.asked = Some(Instant::now());
-        self.tail = self.chats.tails.of(&self.key);
         let (frames, next) = self.push_entries(&page.entries)?;
         if next != Next::More {
             return self.page_of(frames, next).await;
@@ -369,8 +366,11 @@ impl LogReader {
         self.page_of(frames, Next::More).await
     }
 
-    /// Returns the frames of the next entries, up to the end of the run, and what follows them.
+    /// Returns the frames of the next entries, which the tail did not have, up to the end of the run, and what follows
+    /// them.
     fn push_entries(&mut self, entries: &[StoredEntry]) -> Result<(Vec<u8>, Next), BodyError> {
+        // This server may have begun a run since.
+        self.tail = self.chats.tails.of(&self.key);
         let bytes = entries.iter().map(|entry| entry.bytes.len());
         // Each frame gets an `id:`.
         let mut frames = Vec::with_capacity(bytes.sum::<usize>() * 3 / 2);
