@@ -223,19 +223,21 @@ impl ResumePlan {
         self
     }
 
-    /// Sets which approval requests of the chat are open, in the host's own record: the ledger is asked about these, and
-    /// about those that are answered. A new message closes no others, unless the history holds them: the response to
-    /// the same message, delivered before, may have made others.
+    /// Sets which approval requests of the chat are open, in the host's own record. A plan with responses asks the ledger
+    /// about these and about those that are answered, and closes no others. One without responses, as after a new
+    /// message, has the ledger list the open requests, because a server that was lost may have made some that the host
+    /// does not know. Of these, it closes none that is not named here, unless the history holds it: the response to the
+    /// same message, delivered before, may have made others.
     #[cfg(feature = "approvals")]
     pub fn with_open_requests(mut self, open: impl IntoIterator<Item = ApprovalId>) -> Self {
         self.open = Some(open.into_iter().collect());
         self
     }
 
-    /// Returns the [open requests](Self::with_open_requests), if the host has set them.
+    /// Returns the [open requests](Self::with_open_requests), unless the ledger has to list them.
     #[cfg(feature = "approvals")]
     pub(super) fn known_requests(&self) -> Option<impl Iterator<Item = &ApprovalId>> {
-        self.open.as_ref().map(HashSet::iter)
+        self.open.as_ref().filter(|_| !self.approvals.is_empty()).map(HashSet::iter)
     }
 
     /// Sets the ids that the calls have in a conversation, if the plan was created

@@ -83,6 +83,9 @@ type AudienceOf = dyn Fn(&ApprovalRecord) -> Vec<Box<str>> + Send + Sync;
 /// Returns the audiences to which a principal belongs.
 type AudiencesOf = dyn Fn(&Principal) -> Vec<Box<str>> + Send + Sync;
 
+/// The maximum age of a record that is changed without another load.
+const MAX_LOAD_AGE: Duration = Duration::from_secs(1);
+
 /// The maximum number of records that are read at once. An input has at most 256 KiB.
 pub(super) const PAGE_RECORDS: usize = 64;
 
@@ -174,8 +177,8 @@ impl Inner {
         loaded: &LoadedRecord,
         rule: impl Fn(&ApprovalRecord, UnixMillis) -> Transition<T> + Send,
     ) -> Result<Option<RecordUpdate<T>>, LedgerStoreError> {
-        // A lease that is granted now begins at the time of the load.
-        let is_fresh = |at: &Instant| at.elapsed() < self.lease / 16;
+        // A lease that is granted now begins at the time of the load, at which the expiry is judged.
+        let is_fresh = |at: &Instant| at.elapsed() < (self.lease / 16).min(MAX_LOAD_AGE);
         let version = loaded.version.filter(|(.., at)| is_fresh(at));
         let known = version.map(|(revision, now, _)| {
             let record = loaded.record.clone();

@@ -253,7 +253,12 @@ impl RunFrames {
                 }
                 _ => {}
             }
+            // The message has a question that was asked again, or its result.
+            let is_again = entry.preliminary_of().is_some();
             each_chunk(&entry.frames(), |chunk| {
+                if is_again && matches!(chunk, Chunk::ToolApprovalRequest { .. }) {
+                    return;
+                }
                 push_recorded(chunk, &mut reducer);
                 open.push(chunk);
                 if let Some(settled) = settled_call(chunk) {
@@ -413,6 +418,7 @@ fn count_up(line: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::writer::question_entry;
     use crate::store::Epoch;
 
     #[test]
@@ -480,6 +486,22 @@ mod tests {
                 assert!(!out.contains("tool-output-error"), "{out}");
             }
         }
+    }
+
+    #[test]
+    fn a_question_that_was_asked_again_does_not_open_a_call_that_has_a_result() {
+        let begun = UiMessage::parse(
+            r#"{"id": "a1", "role": "assistant", "parts": [{"type": "step-start"}, {
+                "type": "tool-act", "toolCallId": "c1", "input": {}, "state": "output-error",
+                "errorText": "It has expired.", "approval": {"id": "ap1", "approved": true}
+            }]}"#,
+        );
+        let entries: [Entry; 1] = [question_entry(&"c1".into(), &"ap1".into()).into()];
+        let mut frames = RunFrames::new(EventId::of_run(Epoch(1), 0), Version::NEWEST);
+        let mut out = Vec::new();
+        frames.end(1, Some(begun.unwrap()), &entries, &mut out);
+        let out = String::from_utf8(out).unwrap();
+        assert!(out.contains("data-run-end"), "{out}");
     }
 
     #[test]

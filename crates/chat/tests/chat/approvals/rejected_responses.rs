@@ -171,7 +171,7 @@ async fn a_question_whose_answer_does_not_count_is_asked_again_beside_an_accepte
             assert_eq!(asked_again["approval"], json!({"id": asked["id"]}), "{case}");
             assert_eq!(part(message, "tool-transfer")["state"], "output-available", "{case}");
         }
-        // A page that has not answered reads the same run.
+        // The question can be answered.
         let mut other = Client { messages: vec![user_message("u", "mixed"), stored], ..client };
         other.answer(&host, false).await;
         assert_eq!(part(other.last(), "tool-delete_file")["state"], "output-denied", "{case}");
