@@ -11,6 +11,7 @@ use tokio::time::{sleep, timeout};
 use super::driver::Driver;
 use super::inner::{Inner, MAX_AT_ONCE, running};
 use super::log::decision::Goal;
+use crate::error::ChatError;
 use crate::store::LogKey;
 use ui_message_stream::id::log_causes;
 
@@ -49,9 +50,10 @@ async fn expire(chats: &Arc<Inner>) -> Option<Duration> {
             // Another turn may mend the chat, and may have read the ledger before.
             let goal = Goal::Settle { has_expired: true };
             let mended = Driver::mend(Arc::clone(chats), key.clone(), client, goal).await;
-            // After a failure the next one who loads the chat tries again.
-            if !matches!(mended, Ok(false)) {
-                return;
+            match mended {
+                Ok(false) => {}
+                Err(ChatError::Store(_) | ChatError::Ledger(_)) => sleep(STORE_PAUSE).await,
+                Ok(true) | Err(_) => return,
             }
         }
         tracing::warn!(chat_id = key.chat.as_str(), "the next load of the chat stores an expiry");
@@ -64,8 +66,11 @@ async fn expire(chats: &Arc<Inner>) -> Option<Duration> {
 /// The time after which a server looks again in any case: a server that has requested an approval may be lost.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How often an expiry waits for another turn that mends its chat.
+/// How often an expiry waits for another turn that mends its chat, or for the store.
 const MAX_TURNS_BEFORE: u32 = 20;
+
+/// The time after which a chat is mended again if the store or the ledger has failed.
+const STORE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The time after which a server tries again if the ledger fails.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);

@@ -1,10 +1,13 @@
 //! Approval requests expire when their time has passed, without a request of a user.
 
+use std::future::ready;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_stream::stream;
 use chat_test_support::answers::{follow, post, stored};
+use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use test_support::requests::ada;
@@ -18,7 +21,9 @@ use ui_message_stream::approval::{
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::message::ToolState;
 use ui_message_stream::{AgentEvent, Json, UserText};
-use ui_message_stream_chat::store::{InMemoryLogStore, ListChats};
+use ui_message_stream_chat::store::{
+    AppendLog, AppendResult, ChatStoreError, InMemoryLogStore, ListChats, LogStore,
+};
 use ui_message_stream_chat::{ChatAgent, ChatServer, ChatStream, Turn};
 
 use super::bell_ringer::ring;
@@ -47,7 +52,11 @@ impl Audit {
 
 /// Two servers on the same stores.
 fn servers(agent: impl ChatAgent + Clone) -> ([ChatServer; 2], Audit) {
-    let (logs, ledger) = (Arc::new(InMemoryLogStore::new()), Arc::new(InMemoryLedger::new()));
+    servers_on(Arc::new(InMemoryLogStore::new()), agent)
+}
+
+fn servers_on(logs: Arc<impl LogStore>, agent: impl ChatAgent + Clone) -> ([ChatServer; 2], Audit) {
+    let ledger = Arc::new(InMemoryLedger::new());
     let audit = Audit::default();
     let servers = [(); 2].map(|()| {
         let tools = ToolList::new().tool("ring", "Rings the bell.", &Json::null());
@@ -86,6 +95,40 @@ async fn a_request_expires_once_and_in_time_and_its_chat_shows_it() {
     while !told.contains(r#""hasQuestions":false"#) {
         told.push_str(&String::from_utf8_lossy(&page.next().await.unwrap().unwrap()));
     }
+}
+
+/// A store that may be away.
+#[derive(Debug, Default)]
+struct Away {
+    store: InMemoryLogStore,
+    is_away: AtomicBool,
+}
+
+impl Intercepts for Away {
+    fn store(&self) -> &dyn LogStore {
+        &self.store
+    }
+
+    fn append<'a>(&'a self, append: AppendLog<'a>) -> Answer<'a, AppendResult> {
+        if self.is_away.load(Ordering::Relaxed) {
+            return Box::pin(ready(Err(ChatStoreError::new("away"))));
+        }
+        self.store.append(append)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chat_shows_an_expiry_after_its_store_was_away() {
+    let logs = Arc::new(LogDouble(Away::default()));
+    let ([first, second], audit) = servers_on(Arc::clone(&logs), ring);
+    text_of(post(&first, "m1", "Ring").await).await;
+    logs.is_away.store(true, Ordering::Relaxed);
+    sleep(TTL + Duration::from_secs(3)).await;
+    assert_eq!(audit.expired_after().len(), 1);
+    assert!(has_questions(&second).await);
+    logs.is_away.store(false, Ordering::Relaxed);
+    sleep(Duration::from_secs(5)).await;
+    assert!(!has_questions(&second).await);
 }
 
 #[tokio::test(start_paused = true)]
