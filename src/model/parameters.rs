@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 use crate::json::Json;
 
-/// Returns the JSON Schema of a tool's input as adapters send it: of an object with `properties`, and without a union
-/// at its root. Providers reject the whole request for any other schema, and some for a `$schema`.
+/// Returns the JSON Schema of a tool's input as adapters send it: of an object with `properties`, without a union at its
+/// root, without `null` for a keyword, and with `items` for each list. Providers reject the whole request for any other schema, and some for a `$schema`.
 ///
 /// A union of objects becomes one object that has the properties of all of them: it allows more than the original,
 /// against which the input is validated. Returns `None` for a tool that no provider accepts: an input that fits the
@@ -58,7 +58,37 @@ fn merged(schema: Value) -> Option<Value> {
     }
     merged.insert("type".to_owned(), "object".into());
     merged.entry("properties").or_insert_with(|| Map::new().into());
+    tidy(&mut merged, &mut visits);
     Some(merged.into())
+}
+
+/// Removes `null` in the place of a keyword, which some serializers write, and gives each list a schema of its items:
+/// providers reject the whole request for either.
+fn tidy(schema: &mut Map<String, Value>, visits: &mut usize) {
+    let Some(left) = visits.checked_sub(1) else { return };
+    *visits = left;
+    schema.retain(|name, value| !value.is_null() || matches!(&**name, "const" | "default"));
+    let is_list = match schema.get("type") {
+        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "array"),
+        kind => kind.is_some_and(|kind| kind == "array"),
+    };
+    if is_list && !schema.contains_key("prefixItems") {
+        schema.entry("items").or_insert_with(|| Map::new().into());
+    }
+    for (name, value) in schema {
+        match value {
+            Value::Object(schemas) if SCHEMAS_BY_NAME.contains(&&**name) => {
+                let schemas = schemas.values_mut().filter_map(Value::as_object_mut);
+                schemas.for_each(|schema| tidy(schema, visits));
+            }
+            Value::Object(schema) if SCHEMAS.contains(&&**name) => tidy(schema, visits),
+            Value::Array(schemas) if SCHEMAS.contains(&&**name) => {
+                let schemas = schemas.iter_mut().filter_map(Value::as_object_mut);
+                schemas.for_each(|schema| tidy(schema, visits));
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Returns the properties of a schema of an object, and the required ones, its unions merged. Beyond the depth and the
@@ -182,6 +212,13 @@ const UNIONS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 const LEFT_OUT: [&str; 8] =
     ["$schema", "$ref", "oneOf", "anyOf", "allOf", "not", "properties", "required"];
 
+/// Keywords with schemas by name.
+const SCHEMAS_BY_NAME: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
+
+/// Keywords with a schema, or a list of schemas.
+const SCHEMAS: [&str; 7] =
+    ["items", "prefixItems", "additionalProperties", "not", "allOf", "anyOf", "oneOf"];
+
 /// How deeply unions and references are followed. A reference may lead back to itself.
 const MAX_DEPTH: usize = 16;
 
@@ -256,6 +293,18 @@ mod tests {
             (
                 json!({"anyOf": [{"properties": {"a": {}, "b": {"$ref": "#/anyOf/0/properties/a"}}}]}),
                 None,
+            ),
+            (
+                json!({"type": "object", "properties": {
+                    "required": {"type": "array", "description": null},
+                    "pair": {"type": ["array", "null"], "prefixItems": [{"required": null}]},
+                    "rest": {"anyOf": [{"properties": {"a": {"enum": null, "default": null}}}]},
+                }, "additionalProperties": {"items": {"type": "array", "items": null}}}),
+                Some(json!({"type": "object", "properties": {
+                    "required": {"type": "array", "items": {}},
+                    "pair": {"type": ["array", "null"], "prefixItems": [{}]},
+                    "rest": {"anyOf": [{"properties": {"a": {"default": null}}}]},
+                }, "additionalProperties": {"items": {"type": "array", "items": {}}}})),
             ),
             (json!({"type": "string"}), None),
             (json!({"oneOf": [{"const": "all"}, {"type": "object"}]}), None),
