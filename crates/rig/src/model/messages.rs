@@ -334,7 +334,7 @@ fn output(result: &ModelToolResult) -> Vec<ToolResultContent> {
     if let Ok(content) = output.decode::<Vec<ToolResultContent>>()
         && has_only_inline_images(&content)
     {
-        return content;
+        return content.into_iter().map(with_readable_image).collect();
     }
     match output.decode::<Value>() {
         Ok(value) if !value.is_string() => vec![ToolResultContent::json(value)],
@@ -352,6 +352,22 @@ fn has_only_inline_images(content: &[ToolResultContent]) -> bool {
     });
     let is_own = |image: &Image| matches!(image.data, DocumentSourceKind::Base64(_));
     images.next().is_some_and(is_own) && images.all(is_own)
+}
+
+/// Replaces an image that not every provider reads. It stays in the history.
+fn with_readable_image(content: ToolResultContent) -> ToolResultContent {
+    match &content {
+        ToolResultContent::Image(Image { media_type: Some(kind), .. }) if is_refused(kind) => {
+            let kind = kind.to_mime_type();
+            ToolResultContent::text(format!("(A file of type {kind}, which cannot be shown here.)"))
+        }
+        _ => content,
+    }
+}
+
+/// Whether OpenAI refuses a conversation with an image of this type.
+fn is_refused(kind: &ImageMediaType) -> bool {
+    matches!(kind, ImageMediaType::HEIC | ImageMediaType::HEIF | ImageMediaType::SVG)
 }
 
 fn metadata(content: &AssistantContent) -> Option<&ProviderMetadata> {
@@ -417,11 +433,7 @@ fn rig_file(file: &FileContent) -> Option<(MediaType, DocumentSourceKind)> {
         "audio/x-wav" => MediaType::Audio(AudioMediaType::WAV),
         name => MediaType::from_mime_type(name)?,
     };
-    // The others, which not every provider reads. OpenAI refuses a conversation with one.
-    if matches!(
-        kind,
-        MediaType::Image(ImageMediaType::HEIC | ImageMediaType::HEIF | ImageMediaType::SVG)
-    ) {
+    if matches!(&kind, MediaType::Image(kind) if is_refused(kind)) {
         return None;
     }
     let is_document = matches!(kind, MediaType::Document(_));

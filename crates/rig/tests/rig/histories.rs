@@ -6,6 +6,7 @@ use std::collections::HashSet;
 
 use chat_test_support::browser::agent;
 use futures::StreamExt;
+use rig_core::message::{DocumentSourceKind, Image, ImageMediaType, ToolResultContent};
 use serde_json::{Value, json};
 use test_support::random_messages::history::message_text;
 use test_support::rng::{Dice, Shown, setting};
@@ -57,7 +58,14 @@ async fn providers_get_only_ids_files_and_schemas_that_they_accept() {
     };
     let file = |kind: &str| json!({"type": "file", "mediaType": kind, "url": format!("data:{kind};base64,AAAA")});
     let files = ["image/heic", "image/heif", "image/svg+xml", "image/jpg", "image/x-png"];
-    let calls = [call("functions.tides:0"), call(&"x".repeat(83))];
+    let drawn = [ToolResultContent::Image(Image {
+        data: DocumentSourceKind::Base64("AAAA".to_owned()),
+        media_type: Some(ImageMediaType::SVG),
+        ..Image::default()
+    })];
+    let mut draws = call("draws");
+    draws["output"] = serde_json::to_value(drawn).unwrap();
+    let calls = [call("functions.tides:0"), call(&"x".repeat(83)), draws];
     let history = [
         json!({"id": "u", "role": "user", "parts": files.map(file)}),
         json!({"id": "a", "role": "assistant", "parts": calls}),
@@ -77,7 +85,7 @@ async fn providers_get_only_ids_files_and_schemas_that_they_accept() {
         for (kind, times) in [("image/jpeg", 1), ("image/png", 1)] {
             assert_eq!(sent.matches(kind).count(), times, "{kind}: {sent}");
         }
-        assert_eq!(sent.matches("which cannot be shown here").count(), 3, "{sent}");
+        assert_eq!(sent.matches("which cannot be shown here").count(), 4, "{sent}");
         for tool in body["tools"].as_array().unwrap() {
             let tool = tool.get("function").unwrap_or(tool);
             let schema = tool.get("parameters").or(tool.get("input_schema")).unwrap();
