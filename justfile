@@ -24,11 +24,15 @@ applications:
 
 # What takes too long for each change; CONTRIBUTING.md says which change needs which. Needs redis-server,
 # Postgres, nginx, Caddy, HAProxy and buildah.
-nightly: all-applications servers simulations mutations approval-order approvals faults random-kills proxies image json-states canonical-json
+nightly: all-applications servers simulations provider-streams mutations approval-order approvals faults random-kills proxies image json-states canonical-json
 
 # The simulator of chat turns with 100 000 interleavings.
 simulations:
     SIMULATIONS=100000 cargo test --release -p ui-message-stream-chat --lib simulator
+
+# Streams of providers that were changed in 1 000 000 ways.
+provider-streams:
+    STREAM_CASES=1000000 cargo test --release -p ui-message-stream-openai --lib response_stream
 
 # The programs of all sets of features, and both ends of the range of SQLite versions.
 all-applications:
