@@ -3,24 +3,22 @@
 //! Each script that changes a log publishes the change on the channel of the log. One connection of
 //! each server subscribes the channels of the logs that its readers wait for. The message of an append has the
 //! length of the log, and short entries. A message may be lost: a reader that misses entries reads them, and while
-//! the channel of a log is not subscribed, its readers look twice a second.
+//! the connection is away, the readers look twice a second.
 //!
-//! In Redis Cluster, the channels are those of shards, so the connection is one to each node. While a node is away, only
-//! the readers of its logs have no hints. A node before Redis 7 sends its messages to all others, and then a connection to one of them is enough.
+//! In Redis Cluster, the channels are those of shards, so the connection is one to each node. A node
+//! before Redis 7 sends its messages to all others, and then a connection to one of them is enough.
 
 mod subscriptions;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use redis::ConnectionInfo;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::{Instant, interval_at, sleep, timeout};
+use tokio::time::{interval, sleep, timeout};
 
-use self::subscriptions::{Endpoint, Received};
+use self::subscriptions::{Endpoint, Received, Subscriptions};
 use crate::error::RedisStoreError;
 use crate::hints::Hints;
 
@@ -61,7 +59,7 @@ impl Follower {
         if waiting.is_first {
             self.subscribe(channel);
         }
-        let patience = if waiting.is_followed { LONGEST_WAIT } else { POLL_INTERVAL };
+        let patience = if waiting.is_connected { LONGEST_WAIT } else { POLL_INTERVAL };
         // Either way the caller looks again.
         let _ = timeout(patience, waiting.changed.changed()).await;
     }
@@ -120,13 +118,10 @@ async fn follow_endpoint(
     // These channels are among the known ones. They are removed before each attempt to connect, so
     // that they do not pile up while all attempts fail.
     while requests.try_recv().is_ok() {}
-    let (subscriptions, mut messages) = endpoint.connect().await?;
-    let _following = Following(hints);
-    let opened = Instant::now();
-    let mut ticks = interval_at(opened + TICK, TICK);
-    // A node that gives no answer delays no message of the others.
-    let mut changes = FuturesUnordered::new();
-    changes.extend(subscriptions.add(hints.channels()));
+    let (mut subscriptions, mut messages) = endpoint.connect().await?;
+    subscribe(&mut subscriptions, hints, hints.channels()).await?;
+    let _connected = Connected::new(hints);
+    let mut ticks = interval(TICK);
     loop {
         tokio::select! {
             received = messages.next() => match received {
@@ -135,47 +130,61 @@ async fn follow_endpoint(
                 Received::Other => {}
                 #[cfg(feature = "cluster")]
                 Received::NodeLost => {
-                    hints.all_unsubscribed();
-                    changes.extend(subscriptions.add(hints.channels()));
+                    hints.forget_all();
+                    subscribe(&mut subscriptions, hints, hints.channels()).await?;
                 }
                 Received::Ended(why) => return Err(RedisStoreError::Redis(why.into())),
             },
-            Some(change) = changes.next() => {
-                let (channels, is_subscribed) = change?;
-                if is_subscribed {
-                    hints.subscribed(&channels);
-                } else if hints.unsubscribed(&channels) || opened.elapsed() >= MAX_AGE {
-                    // Another connection may reach a node that this one does not.
-                    return Err(RedisStoreError::Redis("a node of the cluster is away".into()));
-                }
-            }
             request = requests.recv() => {
                 let Some(request) = request else { return Ok(()) };
                 let mut channels = vec![request];
                 while let Ok(request) = requests.try_recv() {
                     channels.push(request);
                 }
-                changes.extend(subscriptions.add(channels));
+                subscribe(&mut subscriptions, hints, channels).await?;
             }
             () = demoted.notified() => {
                 return Err(RedisStoreError::Redis("Redis has become a replica".into()));
             }
             _ = ticks.tick() => {
+                // A Redis that hangs does not close the connection.
+                subscriptions.ping().await?;
                 let idle = hints.forget_idle();
-                messages.expect_ends(&idle);
-                changes.extend(subscriptions.remove(idle));
-                changes.extend(subscriptions.check(hints.channels()));
+                if !idle.is_empty() {
+                    messages.expect_ends(&idle);
+                    subscriptions.remove(&idle).await?;
+                }
             }
         }
     }
 }
 
-/// While it exists, channels are subscribed.
-struct Following<'a>(&'a Hints);
+/// Subscribes channels, and wakes their readers: what was published before is not received.
+async fn subscribe(
+    subscriptions: &mut Subscriptions,
+    hints: &Hints,
+    channels: Vec<String>,
+) -> Result<(), RedisStoreError> {
+    if !channels.is_empty() {
+        subscriptions.add(&channels).await?;
+        hints.subscribed(&channels);
+    }
+    Ok(())
+}
 
-impl Drop for Following<'_> {
+/// While it exists, the readers rely on the follower.
+struct Connected<'a>(&'a Hints);
+
+impl<'a> Connected<'a> {
+    fn new(hints: &'a Hints) -> Self {
+        hints.set_connected(true);
+        Connected(hints)
+    }
+}
+
+impl Drop for Connected<'_> {
     fn drop(&mut self) {
-        self.0.all_unsubscribed();
+        self.0.set_connected(false);
     }
 }
 
@@ -187,6 +196,3 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// How often the connection is tested, and channels without a reader are given up.
 const TICK: Duration = Duration::from_secs(5);
-
-/// From this age on, a connection is replaced when a channel cannot be subscribed over it.
-const MAX_AGE: Duration = Duration::from_secs(30);

@@ -15,7 +15,14 @@ use crate::log_store::entry_of;
 /// An append of this process wakes the readers at once. The [follower](crate::follow) receives the
 /// appends of other processes.
 #[derive(Debug, Default)]
-pub(crate) struct Hints(Mutex<HashMap<String, Hint>>);
+pub(crate) struct Hints(Mutex<Logs>);
+
+#[derive(Debug, Default)]
+struct Logs {
+    by_channel: HashMap<String, Hint>,
+    /// Whether the follower has a connection.
+    is_connected: bool,
+}
 
 #[derive(Debug)]
 struct Hint {
@@ -23,8 +30,6 @@ struct Hint {
     known: u64,
     /// Whether no reader waited at the last look.
     is_idle: bool,
-    /// Whether the follower has subscribed the channel.
-    is_followed: bool,
     /// The newest entries that have come with hints.
     newest: Newest,
     /// Wakes readers. The value is not used.
@@ -37,8 +42,9 @@ pub(crate) struct Waiting {
     pub(crate) changed: watch::Receiver<()>,
     /// Whether the channel of the log has to be subscribed.
     pub(crate) is_first: bool,
-    /// Whether the channel is subscribed. While it is not, only the changes of this process wake the reader.
-    pub(crate) is_followed: bool,
+    /// Whether the follower has a connection. Without one, only the changes of this process wake
+    /// the reader.
+    pub(crate) is_connected: bool,
 }
 
 impl Hints {
@@ -46,11 +52,11 @@ impl Hints {
     /// is known to have more already.
     pub(crate) fn wait(&self, channel: &str, after: u64) -> Option<Waiting> {
         let mut logs = self.lock();
-        let is_first = !logs.contains_key(channel);
-        let hint = logs.entry(channel.to_owned()).or_insert_with(|| Hint {
+        let is_connected = logs.is_connected;
+        let is_first = !logs.by_channel.contains_key(channel);
+        let hint = logs.by_channel.entry(channel.to_owned()).or_insert_with(|| Hint {
             known: after,
             is_idle: false,
-            is_followed: false,
             newest: Newest::default(),
             changed: watch::Sender::new(()),
         });
@@ -58,25 +64,24 @@ impl Hints {
             return None;
         }
         hint.is_idle = false;
-        let is_followed = hint.is_followed;
-        Some(Waiting { changed: hint.changed.subscribe(), is_first, is_followed })
+        Some(Waiting { changed: hint.changed.subscribe(), is_first, is_connected })
     }
 
     /// Forgets what is known of a log, and wakes its readers.
     pub(crate) fn forget(&self, channel: &str) {
-        if let Some(hint) = self.lock().get_mut(channel) {
+        if let Some(hint) = self.lock().by_channel.get_mut(channel) {
             hint.forget();
         }
     }
 
     /// Returns the number of entries that a log is known to have.
     pub(crate) fn known(&self, channel: &str) -> u64 {
-        self.lock().get(channel).map_or(0, |hint| hint.known)
+        self.lock().by_channel.get(channel).map_or(0, |hint| hint.known)
     }
 
     /// Notes that a log has so many entries, and wakes its readers if this is new.
     pub(crate) fn add(&self, channel: &str, length: u64) {
-        if let Some(hint) = self.lock().get_mut(channel) {
+        if let Some(hint) = self.lock().by_channel.get_mut(channel) {
             hint.add(length);
         }
     }
@@ -84,7 +89,7 @@ impl Hints {
     /// Receives a message of this channel, and wakes the readers of the log.
     pub(crate) fn receive(&self, channel: &str, message: &[u8]) {
         let mut logs = self.lock();
-        let Some(hint) = logs.get_mut(channel) else { return };
+        let Some(hint) = logs.by_channel.get_mut(channel) else { return };
         match Message::read(message) {
             Some(Message::Entries { epoch, length, entries }) => {
                 hint.newest.push(epoch, length - entries.len() as u64, entries);
@@ -103,51 +108,42 @@ impl Hints {
     /// Returns the entries of the log with this epoch that have come with hints, from this position on.
     pub(crate) fn entries(&self, channel: &str, epoch: Epoch, position: u64) -> Vec<StoredEntry> {
         let logs = self.lock();
-        let newest = logs.get(channel).map(|hint| &hint.newest);
+        let newest = logs.by_channel.get(channel).map(|hint| &hint.newest);
         newest.map_or_else(Vec::new, |newest| newest.from(epoch, position))
     }
 
-    /// These channels are subscribed: from now on each change wakes their readers, and now those that do not know it.
+    /// Wakes the readers of these logs: from now on each change wakes them.
     pub(crate) fn subscribed(&self, channels: &[String]) {
-        let mut logs = self.lock();
-        for channel in channels {
-            if let Some(hint) = logs.get_mut(channel)
-                && !std::mem::replace(&mut hint.is_followed, true)
-            {
-                hint.changed.send_replace(());
-            }
+        let logs = self.lock();
+        for hint in channels.iter().filter_map(|channel| logs.by_channel.get(channel)) {
+            hint.changed.send_replace(());
         }
     }
 
-    /// These channels are not subscribed. Returns whether one of them was.
-    pub(crate) fn unsubscribed(&self, channels: &[String]) -> bool {
-        let mut logs = self.lock();
-        let mut was_followed = false;
-        for channel in channels {
-            if let Some(hint) = logs.get_mut(channel) {
-                was_followed |= hint.unfollow();
-            }
+    /// Sets whether the follower has a connection. If it has lost it, forgets what is known and
+    /// wakes all readers, so that they look for themselves: a Redis that restarts may lose entries.
+    pub(crate) fn set_connected(&self, is_connected: bool) {
+        self.lock().is_connected = is_connected;
+        if !is_connected {
+            self.forget_all();
         }
-        was_followed
     }
 
-    /// No channel is subscribed any more.
-    pub(crate) fn all_unsubscribed(&self) {
-        for hint in self.lock().values_mut() {
-            hint.unfollow();
-        }
+    /// Forgets what is known of all logs, and wakes all readers.
+    pub(crate) fn forget_all(&self) {
+        self.lock().by_channel.values_mut().for_each(Hint::forget);
     }
 
     /// Returns the channels of all logs.
     pub(crate) fn channels(&self) -> Vec<String> {
-        self.lock().keys().cloned().collect()
+        self.lock().by_channel.keys().cloned().collect()
     }
 
     /// Forgets the logs for which no reader has waited since the last call, and returns their
     /// channels. A reader that reads between two waits loses nothing.
     pub(crate) fn forget_idle(&self) -> Vec<String> {
         let mut forgotten = Vec::new();
-        self.lock().retain(|channel, hint| {
+        self.lock().by_channel.retain(|channel, hint| {
             let was_idle = hint.is_idle;
             hint.is_idle = hint.changed.receiver_count() == 0;
             let is_kept = !(was_idle && hint.is_idle);
@@ -159,7 +155,7 @@ impl Hints {
         forgotten
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Hint>> {
+    fn lock(&self) -> MutexGuard<'_, Logs> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -170,13 +166,6 @@ impl Hint {
             self.known = length;
             self.changed.send_replace(());
         }
-    }
-
-    /// Forgets what is known and wakes the readers, so that they look for themselves: a Redis that restarts may lose
-    /// entries. Returns whether the channel was subscribed.
-    fn unfollow(&mut self) -> bool {
-        self.forget();
-        std::mem::take(&mut self.is_followed)
     }
 
     fn forget(&mut self) {

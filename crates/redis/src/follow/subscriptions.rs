@@ -4,7 +4,8 @@
 use std::collections::HashSet;
 
 use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
+#[cfg(feature = "cluster")]
+use futures_util::future::try_join_all;
 use redis::aio::{PubSubSink, PubSubStream};
 #[cfg(feature = "cluster")]
 use redis::cluster_async::ClusterConnection;
@@ -103,70 +104,43 @@ impl Endpoint {
     }
 }
 
-/// Changes subscriptions, or checks them. Returns the channels that were to be subscribed, and whether they are.
-///
-/// An error is one of the whole connection.
-pub(super) type Change = BoxFuture<'static, Result<(Vec<String>, bool), RedisStoreError>>;
-
 impl Subscriptions {
-    /// Subscribes channels. In a cluster, each fails alone.
-    pub(super) fn add(&self, channels: Vec<String>) -> Vec<Change> {
-        self.change(channels, true)
-    }
-
-    /// Gives channels up.
-    pub(super) fn remove(&self, channels: Vec<String>) -> Vec<Change> {
-        self.change(channels, false)
-    }
-
-    /// Checks that Redis answers: a node that hangs does not close its connection. In a cluster, the node of each of
-    /// the channels has to, which subscribes it again.
-    pub(super) fn check(
-        &self,
-        #[cfg_attr(not(feature = "cluster"), allow(unused_variables))] channels: Vec<String>,
-    ) -> Vec<Change> {
+    pub(super) async fn add(&mut self, channels: &[String]) -> Result<(), RedisStoreError> {
         match self {
-            Subscriptions::Node(sink) => {
-                let mut sink = sink.clone();
-                vec![Box::pin(async move {
-                    with_timeout(sink.ping::<Value>()).await?;
-                    Ok((Vec::new(), true))
-                })]
-            }
-            #[cfg(feature = "cluster")]
-            Subscriptions::Shards(_) => self.add(channels),
-        }
-    }
-
-    fn change(&self, channels: Vec<String>, is_added: bool) -> Vec<Change> {
-        match self {
-            _ if channels.is_empty() => Vec::new(),
-            Subscriptions::Node(sink) => {
-                let mut sink = sink.clone();
-                vec![Box::pin(async move {
-                    if !is_added {
-                        with_timeout(sink.unsubscribe(&channels)).await?;
-                        return Ok((Vec::new(), true));
-                    }
-                    with_timeout(sink.subscribe(&channels)).await?;
-                    Ok((channels, true))
-                })]
-            }
+            Subscriptions::Node(sink) => with_timeout(sink.subscribe(channels)).await,
             // All channels of a command have to be in one slot.
             #[cfg(feature = "cluster")]
             Subscriptions::Shards(connection) => {
-                let each = channels.into_iter().map(|channel| -> Change {
+                let each = channels.iter().map(|channel| {
                     let mut connection = connection.clone();
-                    Box::pin(async move {
-                        if !is_added {
-                            let _ = with_timeout(connection.sunsubscribe(&channel)).await;
-                            return Ok((Vec::new(), true));
-                        }
-                        let is_added = with_timeout(connection.ssubscribe(&channel)).await.is_ok();
-                        Ok((vec![channel], is_added))
-                    })
+                    async move { connection.ssubscribe(channel).await }
                 });
-                each.collect()
+                with_timeout(try_join_all(each)).await.map(drop)
+            }
+        }
+    }
+
+    pub(super) async fn remove(&mut self, channels: &[String]) -> Result<(), RedisStoreError> {
+        match self {
+            Subscriptions::Node(sink) => with_timeout(sink.unsubscribe(channels)).await,
+            #[cfg(feature = "cluster")]
+            Subscriptions::Shards(connection) => {
+                let each = channels.iter().map(|channel| {
+                    let mut connection = connection.clone();
+                    async move { connection.sunsubscribe(channel).await }
+                });
+                with_timeout(try_join_all(each)).await.map(drop)
+            }
+        }
+    }
+
+    /// Checks that Redis answers. In a cluster, each node has to.
+    pub(super) async fn ping(&mut self) -> Result<(), RedisStoreError> {
+        match self {
+            Subscriptions::Node(sink) => with_timeout(sink.ping::<Value>()).await.map(drop),
+            #[cfg(feature = "cluster")]
+            Subscriptions::Shards(connection) => {
+                with_timeout(redis::cmd("PING").query_async::<Value>(connection)).await.map(drop)
             }
         }
     }

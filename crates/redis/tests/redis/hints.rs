@@ -12,13 +12,12 @@ use chat_test_support::store_requests::{
 };
 use futures::poll;
 use test_support::external_processes::fault_proxy::FaultProxy;
-use test_support::external_processes::redis_cluster::RedisCluster;
 use test_support::external_processes::redis_server::RedisServer;
-use test_support::{eventually, patience, within_patience};
+use test_support::{eventually, within_patience};
 use tokio::time::timeout;
 use ui_message_stream::approval::Principal;
-use ui_message_stream_chat::store::{AppendLog, LogKey, LogStore, ReadLogEntries};
-use ui_message_stream_redis::{RedisOptions, RedisStore};
+use ui_message_stream_chat::store::{AppendLog, LogKey, LogStore};
+use ui_message_stream_redis::RedisStore;
 
 use crate::backend::{Backend, key_with, redis_and_store};
 
@@ -125,53 +124,6 @@ async fn a_reader_is_woken_again_after_all_its_connections_were_half_open() {
         };
         within_patience(alternately).await;
     }
-}
-
-#[tokio::test]
-async fn while_a_node_of_a_cluster_is_away_the_readers_of_the_others_are_woken() {
-    let Some(mut cluster) = RedisCluster::start() else { return };
-    for node in cluster.nodes() {
-        node.command("CONFIG SET cluster-require-full-coverage no");
-    }
-    let [writer, reader] = [cluster.urls(), cluster.urls()]
-        .map(async |urls| RedisOptions::new().connect_cluster(urls).await.unwrap());
-    let (writer, reader) = (writer.await, reader.await);
-    let keys: Vec<_> =
-        (0..12).map(|user| key(&Principal::new(format!("user {user}")), "chat")).collect();
-    for key in keys.clone() {
-        begin(&writer, &key).await;
-        let reader = reader.clone();
-        // Someone waits for each log, also while its node is away.
-        tokio::spawn(async move {
-            loop {
-                reader.changed(&key, u64::MAX).await;
-            }
-        });
-    }
-    let followed = |node: &RedisServer| {
-        node.command(COUNT_SHARD_CHANNELS).trim_start_matches(':').parse::<usize>().unwrap()
-    };
-    eventually(async || cluster.nodes().iter().map(followed).sum::<usize>() == keys.len()).await;
-    cluster.node_mut(1).kill();
-    let mut there = Vec::new();
-    for key in &keys {
-        let read =
-            ReadLogEntries { key, epoch: EPOCH, position: 0, max_bytes: 1, is_reader: false };
-        if writer.read(read).await.is_ok() {
-            there.push(key);
-        }
-    }
-    assert!(!there.is_empty() && there.len() < keys.len(), "{there:?}");
-    // A reader without hints looks twice a second.
-    let alternately = async {
-        for position in 1..3 * patience().as_secs() {
-            woken_by_an_append(&writer, &reader, there[0], position).await;
-        }
-    };
-    within_patience(alternately).await;
-    // The others are followed again when their node is back.
-    cluster.node_mut(1).start_again();
-    eventually(async || followed(&cluster.nodes()[1]) > 0).await;
 }
 
 /// Returns the addresses of the connections that have subscribed a channel.
