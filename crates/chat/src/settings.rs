@@ -213,7 +213,7 @@ impl ChatServer {
     }
 }
 
-/// The default interval of the appends of a run. Other servers' readers hardly notice it.
+/// The default interval of the appends of a run.
 const APPEND_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A server that is lost loses the text of an interval.
