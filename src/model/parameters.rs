@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 use crate::json::Json;
 
 /// Returns the JSON Schema of a tool's input as adapters send it: of an object with `properties`, without a union at its
-/// root, without `null` for a keyword, and with `items` for each list. Providers reject the whole request for any other schema, and some for a `$schema`.
+/// root, without `null` for a keyword, and with `items` for each list. Providers reject the whole request for any other
+/// schema, and some for a `$schema`.
 ///
 /// A union of objects becomes one object that has the properties of all of them: it allows more than the original,
 /// against which the input is validated. Returns `None` for a tool that no provider accepts: an input that fits the
@@ -68,26 +69,28 @@ fn tidy(schema: &mut Map<String, Value>, visits: &mut usize) {
     let Some(left) = visits.checked_sub(1) else { return };
     *visits = left;
     schema.retain(|name, value| !value.is_null() || matches!(&**name, "const" | "default"));
-    let is_list = match schema.get("type") {
-        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "array"),
-        kind => kind.is_some_and(|kind| kind == "array"),
-    };
-    if is_list && !schema.contains_key("prefixItems") {
+    if names_type(schema.get("type"), "array") && !schema.contains_key("prefixItems") {
         schema.entry("items").or_insert_with(|| Map::new().into());
     }
     for (name, value) in schema {
-        match value {
+        let schemas: Vec<&mut Value> = match value {
             Value::Object(schemas) if SCHEMAS_BY_NAME.contains(&&**name) => {
-                let schemas = schemas.values_mut().filter_map(Value::as_object_mut);
-                schemas.for_each(|schema| tidy(schema, visits));
+                schemas.values_mut().collect()
             }
-            Value::Object(schema) if SCHEMAS.contains(&&**name) => tidy(schema, visits),
-            Value::Array(schemas) if SCHEMAS.contains(&&**name) => {
-                let schemas = schemas.iter_mut().filter_map(Value::as_object_mut);
-                schemas.for_each(|schema| tidy(schema, visits));
-            }
-            _ => {}
-        }
+            Value::Array(schemas) if SCHEMAS.contains(&&**name) => schemas.iter_mut().collect(),
+            schema if SCHEMAS.contains(&&**name) => vec![schema],
+            _ => Vec::new(),
+        };
+        let schemas = schemas.into_iter().filter_map(Value::as_object_mut);
+        schemas.for_each(|schema| tidy(schema, visits));
+    }
+}
+
+/// Whether a value of `type` names this type.
+fn names_type(types: Option<&Value>, wanted: &str) -> bool {
+    match types {
+        Some(Value::Array(types)) => types.iter().any(|kind| kind == wanted),
+        types => types.is_some_and(|kind| kind == wanted),
     }
 }
 
@@ -105,10 +108,8 @@ fn merge(
         return Some(Map::new());
     };
     *visits = left;
-    let may_be_object = match schema.get("type") {
-        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
-        kind => kind.is_none_or(|kind| kind.is_null() || kind == "object"),
-    };
+    let types = schema.get("type");
+    let may_be_object = types.is_none_or(Value::is_null) || names_type(types, "object");
     if !may_be_object || ["const", "enum"].iter().any(|name| schema.get(name).is_some()) {
         return None;
     }
