@@ -115,7 +115,7 @@ const attacks = {
     return shown(await talk.post(chat));
   },
   'sixteen at once': async talk => {
-    const chat = answered(await talk.ask(), true);
+    const chat = answered(await talk.ask('slow-'), true);
     const responses = await Promise.all(Array.from({ length: 16 }, () => talk.post(chat)));
     return [...new Set(responses.map(shown))].sort().join(', ');
   },
@@ -166,12 +166,6 @@ const attacks = {
 const isUntrue = (words, effects) =>
   effects > 0 && /denied|not executed/.test(words) && !/output/.test(words);
 
-/** Whether a row of the document has these effects and words. Of requests at once, some may come after the call has ended. */
-const isDocumented = (cell, expected = '') => {
-  const words = expected.split(', ');
-  return cell === expected || (words.length > 2 && cell.split(', ').every(word => words.includes(word)));
-};
-
 const DOCUMENT = new URL('../../docs/your-agent-reference.md', import.meta.url);
 const documented = readFileSync(DOCUMENT, 'utf8').split('\n');
 let cells = 0;
@@ -193,7 +187,7 @@ for (const [name, attack] of Object.entries(attacks)) {
   const expected = line.split('|').slice(2, -1).map(cell => cell.trim().replaceAll('**', ''));
   row.forEach((cell, column) => {
     cells++;
-    if (!isDocumented(cell, expected[column])) {
+    if (cell !== expected[column]) {
       differ++;
       console.log(`DIFFERS ${name}, ${HOSTS[column]}: ${cell}; documented: ${expected[column]}`);
     }

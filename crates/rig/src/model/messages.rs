@@ -358,8 +358,8 @@ fn has_only_inline_images(content: &[ToolResultContent]) -> bool {
 fn with_readable_image(content: ToolResultContent) -> ToolResultContent {
     match &content {
         ToolResultContent::Image(Image { media_type: Some(kind), .. }) if is_refused(kind) => {
-            let kind = kind.to_mime_type();
-            ToolResultContent::text(format!("(A file of type {kind}, which cannot be shown here.)"))
+            let image = FileContent::new(kind.to_mime_type(), FileSource::Base64(String::new()));
+            ToolResultContent::text(placeholder(&image))
         }
         _ => content,
     }
