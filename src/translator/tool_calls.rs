@@ -116,7 +116,7 @@ pub(super) struct Call {
     /// The id of its approval request, by which the client finds it.
     approval: Option<ApprovalId>,
     /// The id of the call inside which it is made.
-    outer: Option<ToolCallId>,
+    pub(super) outer: Option<ToolCallId>,
     /// Another part of the continued message has the same id. It depends on the client's version
     /// which of them a chunk changes.
     has_duplicate_id: bool,

@@ -273,7 +273,8 @@ impl Translator {
 
     /// Writes that the server has refused to run a call: as a denial by a policy, if the client knows it and the
     /// call waits for nothing, and else as a failure. Beside a call that the client executes it is a failure too: the
-    /// client sends the outputs of a step only if all its calls have one, and a denied call has none.
+    /// client sends the outputs of a step only if all its calls have one, and a denied call has none. The same holds
+    /// for the call of an inner agent, since later calls of that agent are in the same step.
     pub(super) fn refuse(
         &mut self,
         id: &ToolCallId,
@@ -282,8 +283,9 @@ impl Translator {
     ) -> Result<(), TranslateError> {
         self.complete_input(id, out)?;
         let call = self.calls.named(id)?;
-        let is_ready =
-            matches!(call.state, CallState::Ready) && call.executed_by != Executor::Client;
+        let is_ready = matches!(call.state, CallState::Ready)
+            && call.executed_by != Executor::Client
+            && call.outer.is_none();
         let wire_id = call.wire_id.clone();
         let approval_id = self.calls.unused_approval_id(&wire_id);
         let response = Chunk::ToolApprovalResponse {

@@ -1,6 +1,7 @@
 //! [`ListedTool`]: a tool as its server listed it.
 
 use ::rmcp::model::Tool;
+use serde_json::Value;
 
 use ui_message_stream::id::log_text;
 use ui_message_stream::json::Json;
@@ -24,6 +25,16 @@ impl ListedTool {
             let tool = &*log_text(&tool.name);
             tracing::warn!(tool, "a tool whose schema cannot be sent to a model is left out");
         }
+        let refused = |name: &&String| !is_accepted_everywhere(name);
+        let properties = tool.input_schema.get("properties").and_then(Value::as_object);
+        if let Some(property) = properties.and_then(|properties| properties.keys().find(refused)) {
+            let (tool, property) = (&*log_text(&tool.name), &*log_text(property));
+            tracing::warn!(
+                tool,
+                property,
+                "Anthropic refuses requests with a property of this name"
+            );
+        }
         let claims = Json::from_serialize(&(&tool.title, &tool.annotations)).ok()?;
         Some(ListedTool { input_schema: input_schema?, claims, tool })
     }
@@ -34,4 +45,11 @@ impl ListedTool {
             && self.tool.input_schema == other.tool.input_schema
             && self.claims == other.claims
     }
+}
+
+/// Returns whether all providers accept a property of this name. For any other one, Anthropic refuses the request, and
+/// names the tool by its number alone.
+fn is_accepted_everywhere(property: &str) -> bool {
+    let is_accepted = |it: char| it.is_ascii_alphanumeric() || matches!(it, '_' | '.' | '-');
+    (1..=64).contains(&property.len()) && property.chars().all(is_accepted)
 }

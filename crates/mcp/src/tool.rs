@@ -329,6 +329,9 @@ impl DynTool for McpTool {
             let params = params.with_arguments(input.decode::<JsonObject>()?);
             match input::call(&peer, server.handler.as_deref(), params).await {
                 Ok(CallToolResponse::Complete(result)) => result::output(result),
+                Ok(CallToolResponse::InputRequired(_)) if server.handler.is_none() => {
+                    Err("the tool asks for input, and `McpClient::from_peer` has no handler".into())
+                }
                 Ok(_) => Err("the server answered with a task, or asks again and again".into()),
                 // Only the server validates the input, so only here the model learns what is wrong.
                 Err(ServiceError::McpError(error)) if error.code == ErrorCode::INVALID_PARAMS => {

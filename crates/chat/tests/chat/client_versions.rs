@@ -460,34 +460,49 @@ async fn no_version_sends_a_request_again_after_a_refused_or_a_repeated_call() {
     }
 }
 
-/// An agent that refuses a call beside one that the client executes.
-fn refuses_beside_a_call_of_the_client(_: Turn) -> impl futures::Stream<Item = AgentEvent> {
+/// What an agent does that refuses a call beside one that the client executes.
+fn refuses_beside_a_call_of_the_client() -> Vec<AgentEvent> {
     let of_client = ToolCall::new("c2", "locate").client_executed();
-    stream::iter([
+    vec![
         AgentEvent::tool_input(ToolCall::new("c1", "transfer"), Json::null()),
         AgentEvent::tool_input(of_client, Json::parse("{}").unwrap()),
         AgentEvent::tool_refused("c1", UserText::NotPermitted),
-        AgentEvent::finish(FinishReason::ToolCalls),
-    ])
+    ]
+}
+
+/// The same of an inner agent, which makes the call of the client later.
+fn refuses_before_a_call_of_the_client() -> Vec<AgentEvent> {
+    let inner = |call: ToolCall| call.inside(&ToolCallId::from("c0"));
+    let of_client = ToolCall::new("c2", "locate").client_executed();
+    vec![
+        AgentEvent::tool_input(inner(ToolCall::new("c1", "transfer")), Json::null()),
+        AgentEvent::tool_refused("c1", UserText::NotPermitted),
+        AgentEvent::tool_input(inner(of_client), Json::parse("{}").unwrap()),
+    ]
 }
 
 /// A client of any version sends the output of its call only if the other call has one too.
 #[tokio::test]
 async fn beside_a_call_of_the_client_a_refused_call_has_failed() {
-    let agent = refuses_beside_a_call_of_the_client;
-    let chats = ChatServer::new(agent, Approvals::new(Tools::default()));
-    let host = Host::new().with_chats(|_| chats.with_version_from(AI_SDK_VERSION));
     let states = |message: &UiMessage| -> Vec<String> {
         message.tool_parts().map(|part| part.state.as_str().to_owned()).collect()
     };
-    for version in ["6.0.326", "7.0.15", "7.0.173"] {
-        let message = user_message("m1", "Go");
-        let answer = post_as(&host, version, &json!({"id": version, "message": message})).await;
-        let shown = shown_by(version, &answer);
-        let history = get_as(&host, version, &format!("/api/chat/{version}")).await.json();
-        let stored = UiMessage::parse(&history["messages"][1].to_string()).unwrap();
-        for message in [&shown, &stored] {
-            assert_eq!(states(message), ["output-error", "input-available"], "{version}");
+    for events in [refuses_beside_a_call_of_the_client, refuses_before_a_call_of_the_client] {
+        let agent = move |_: Turn| {
+            stream::iter(events())
+                .chain(stream::iter([AgentEvent::finish(FinishReason::ToolCalls)]))
+        };
+        let chats = ChatServer::new(agent, Approvals::new(Tools::default()));
+        let host = Host::new().with_chats(|_| chats.with_version_from(AI_SDK_VERSION));
+        for version in ["6.0.326", "7.0.15", "7.0.173"] {
+            let message = user_message("m1", "Go");
+            let answer = post_as(&host, version, &json!({"id": version, "message": message})).await;
+            let shown = shown_by(version, &answer);
+            let history = get_as(&host, version, &format!("/api/chat/{version}")).await.json();
+            let stored = UiMessage::parse(&history["messages"][1].to_string()).unwrap();
+            for message in [&shown, &stored] {
+                assert_eq!(states(message), ["output-error", "input-available"], "{version}");
+            }
         }
     }
 }

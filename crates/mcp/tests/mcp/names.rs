@@ -1,10 +1,12 @@
 //! The names of a server's tools: as the model reads them, and beside the names of other tools.
 
+use std::sync::Arc;
+
 use chat_test_support::calling_model::{Calls, asked, chunks, outcomes};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use test_support::thread_subscriber::{CapturedLog, subscribe};
+use test_support::thread_subscriber::{CapturedLog, captured, subscribe};
 use ui_message_stream_agent::{Agent, DynTool, Tool as OwnTool, ToolError};
 use ui_message_stream_mcp::McpTool;
 
@@ -123,6 +125,20 @@ async fn an_own_tool_takes_the_name_of_a_servers_tool_with_a_warning_that_names_
         assert_eq!(log.lines().count(), 1, "{log}");
     }
     assert!(server.called_tools().is_empty());
+}
+
+#[tokio::test]
+async fn a_property_that_a_provider_refuses_is_in_the_log_with_its_tool() {
+    let (log, _subscribed) = captured();
+    let mut search = read_only_tool("search");
+    let schema = json!({"type": "object", "properties": {"top": {}, "$filter": {}}});
+    search.input_schema = Arc::new(serde_json::from_value(schema).unwrap());
+    let tools = [search, read_only_tool("read")].to_vec();
+    let (_server, connected, _running) = Server::start(tools).await;
+    assert_eq!(connected.tools().await.unwrap().len(), 2);
+    let log = log.text();
+    assert!(log.contains(r#"tool="search" property="$filter""#), "{log}");
+    assert!(!log.contains(r#"tool="read""#), "{log}");
 }
 
 #[tokio::test]

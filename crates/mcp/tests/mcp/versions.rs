@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex};
 use chat_test_support::calling_model::{Calls, asked, chunks, outcomes};
 use rmcp::model::{
     ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction,
-    ErrorData, Implementation,
+    ErrorData, Implementation, ProtocolVersion,
 };
-use rmcp::service::RequestContext;
+use rmcp::service::{ClientLifecycleMode, ClientServiceExt, RequestContext};
 use rmcp::{ClientHandler, RoleClient};
 use serde_json::{Value, json};
 use test_support::eventually;
+use test_support::thread_subscriber::captured;
 use ui_message_stream::BoxError;
 use ui_message_stream_agent::{Agent, DynTool};
 use ui_message_stream_mcp::{McpClient, McpError, McpTool};
@@ -242,6 +243,20 @@ async fn a_tool_that_asks_again_and_again_fails() {
     let connected = McpClient::connect(Ada, server).await.unwrap();
     assert_eq!(call(connected.tools().await.unwrap()).await, "The tool failed.");
     assert_eq!(received.all("tools/call").len(), 10);
+}
+
+#[tokio::test]
+async fn a_tool_that_asks_for_input_fails_over_a_connection_of_the_host_and_the_log_says_why() {
+    let (log, _subscribed) = captured();
+    let mode = ClientLifecycleMode::Auto {
+        preferred_versions: vec![ProtocolVersion::V_2026_07_28],
+        legacy_version: None,
+    };
+    let server = new_server(&Received::default());
+    let connection = ().serve_with_lifecycle(server, mode).await.unwrap();
+    let connected = McpClient::from_peer(connection.peer().clone());
+    assert_eq!(call(connected.tools().await.unwrap()).await, "The tool failed.");
+    assert!(log.text().contains("`McpClient::from_peer` has no handler"), "{}", log.text());
 }
 
 #[tokio::test]

@@ -57,7 +57,8 @@ async fn providers_get_only_ids_files_and_schemas_that_they_accept() {
             "output": "low"})
     };
     let file = |kind: &str| json!({"type": "file", "mediaType": kind, "url": format!("data:{kind};base64,AAAA")});
-    let files = ["image/heic", "image/heif", "image/svg+xml", "image/jpg", "image/x-png"];
+    let files =
+        ["image/heic", "image/heif", "image/svg+xml", "image/jpg", "image/pjpeg", "image/x-png"];
     let drawn = [ToolResultContent::Image(Image {
         data: DocumentSourceKind::Base64("AAAA".to_owned()),
         media_type: Some(ImageMediaType::SVG),
@@ -65,7 +66,16 @@ async fn providers_get_only_ids_files_and_schemas_that_they_accept() {
     })];
     let mut draws = call("draws");
     draws["output"] = serde_json::to_value(drawn).unwrap();
-    let calls = [call("functions.tides:0"), call(&"x".repeat(83)), draws];
+    // A model of another provider has made the last ones, also through rig.
+    let origin = json!({"api": "gemini", "provider": "gemini", "model": "gemini-3"});
+    let made = |id: &str| {
+        let mut call = call(id);
+        let state = json!({"call": {"provider": id}, "origin": origin});
+        call["callProviderMetadata"] = json!({"rig": state});
+        call
+    };
+    let [other, last] = [made("functions.moon:1"), made(&"y".repeat(83))];
+    let calls = [call("functions.tides:0"), call(&"x".repeat(83)), draws, other, last];
     let history = [
         json!({"id": "u", "role": "user", "parts": files.map(file)}),
         json!({"id": "a", "role": "assistant", "parts": calls}),
@@ -82,7 +92,7 @@ async fn providers_get_only_ids_files_and_schemas_that_they_accept() {
     check_responses(&responses);
     for body in [messages, chat, responses] {
         let sent = body.to_string();
-        for (kind, times) in [("image/jpeg", 1), ("image/png", 1)] {
+        for (kind, times) in [("image/jpeg", 2), ("image/png", 1)] {
             assert_eq!(sent.matches(kind).count(), times, "{kind}: {sent}");
         }
         assert_eq!(sent.matches("which cannot be shown here").count(), 4, "{sent}");
