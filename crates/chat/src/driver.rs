@@ -435,7 +435,7 @@ impl Driver {
                 self.turn.handle(Input::Reply(id, Reply::LedgerFailed));
             }
             Outcome::Failed(failure) => self.fail(failure),
-            Outcome::Redeeming(closing, redeemed) => self.redeeming(closing, *redeemed),
+            Outcome::AnswersStored(closing, redeemed) => self.redeeming(closing, *redeemed),
             Outcome::Result(result, calls) => {
                 self.turn.handle(Input::Settled(result));
                 self.running.push(Effects::next_update(calls));
@@ -444,7 +444,7 @@ impl Driver {
                 self.turn.handle(Input::Progress(event));
                 self.waiting_calls = Some(calls);
             }
-            Outcome::Redeemed => self.turn.handle(Input::Redeemed(true)),
+            Outcome::CallsEnded => self.turn.handle(Input::Redeemed(true)),
             Outcome::NotRedeemed(failure) => {
                 let error = log_causes(&failure);
                 tracing::error!(error, "the answers of a turn could not be redeemed");

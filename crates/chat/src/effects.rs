@@ -53,12 +53,12 @@ pub(super) enum Outcome {
     LedgerFailed(EffectId, ChatError),
     /// A store has failed again and again.
     Failed(ChatError),
-    /// Answers are redeemed, perhaps to close calls for this effect, and approved calls are executed.
-    Redeeming(Option<EffectId>, Box<Redeemed>),
+    /// The ledger has the answers, perhaps to close calls for this effect. Approved calls are being executed.
+    AnswersStored(Option<EffectId>, Box<Redeemed>),
     Result(Box<ReceivedResult>, Box<RunningCalls>),
     Progress(Box<AgentEvent>, Box<RunningCalls>),
     /// All answered calls have results.
-    Redeemed,
+    CallsEnded,
     NotRedeemed(ChatError),
     /// Another server may have appended to the log.
     OtherAppended,
@@ -128,7 +128,7 @@ impl Effects {
                 // A kind that this version does not know.
                 Some(_) => Self::next_update(calls).await,
                 None if calls.is_incomplete() => Outcome::NotRedeemed(not_stored().into()),
-                None => Outcome::Redeemed,
+                None => Outcome::CallsEnded,
             }
         }
         .boxed()
@@ -215,7 +215,7 @@ impl Stores {
             },
             Effect::CloseCalls { open, removed, plan, chat } => {
                 return Ok(match self.close_calls(open, &removed, *plan, *chat).await {
-                    Ok(redeemed) => Outcome::Redeeming(Some(id), Box::new(redeemed)),
+                    Ok(redeemed) => Outcome::AnswersStored(Some(id), Box::new(redeemed)),
                     Err(error) => Outcome::LedgerFailed(id, error),
                 });
             }
@@ -230,11 +230,11 @@ impl Stores {
             Effect::Redeem { plan, chat } => {
                 let redeemed = Redeemed::new(&self.approvals(), *plan, *chat, None).await;
                 return Ok(match redeemed {
-                    Ok(redeemed) => Outcome::Redeeming(None, Box::new(redeemed)),
+                    Ok(redeemed) => Outcome::AnswersStored(None, Box::new(redeemed)),
                     Err(error) => Outcome::NotRedeemed(error.into()),
                 });
             }
-            Effect::Claim { run, approvals } => {
+            Effect::ClaimForProvider { run, approvals } => {
                 let chat = self.approvals();
                 let sender = LeaseHolderId::digest_of(run.as_str());
                 let claim = || chat.claim_for_provider(approvals.clone(), sender).boxed();

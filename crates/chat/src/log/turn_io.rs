@@ -95,9 +95,9 @@ pub(crate) enum Effect {
         plan: Box<ResumePlan>,
         chat: Box<Chat>,
     },
-    /// Claim these approvals for the next model call of this run: [`Input::Claimed`]. The holder does not
-    /// wait for it, because it has to renew its lease meanwhile.
-    Claim {
+    /// Claim these approvals of calls that the provider executes, for the next model call of this run:
+    /// [`Input::Claimed`]. The holder does not wait for it, because it has to renew its lease meanwhile.
+    ClaimForProvider {
         run: RunId,
         approvals: Vec<DeferredToolResult>,
     },

@@ -44,7 +44,7 @@ pub(super) enum Phase {
     Idle,
     /// The step is appended first: it proves that the run lives.
     Stepping,
-    Claiming,
+    ClaimingForProvider,
     Agent,
     /// The end is appended, with what waits for the log.
     Ending,
@@ -75,7 +75,7 @@ impl HeldRun {
     pub(super) fn may_wait(&self) -> bool {
         !self.is_handed_over
             && !self.is_hurried
-            && matches!(self.phase, Phase::Redeeming | Phase::Claiming | Phase::Agent)
+            && matches!(self.phase, Phase::Redeeming | Phase::ClaimingForProvider | Phase::Agent)
             && self.queue.may_wait()
     }
 

@@ -135,7 +135,8 @@ impl LogTurn {
         approvals: &[DeferredToolResult],
         sent: Option<Vec<DeferredToolResult>>,
     ) {
-        let is_it = |held: &&mut HeldRun| held.phase == Phase::Claiming && held.run == *run;
+        let is_it =
+            |held: &&mut HeldRun| held.phase == Phase::ClaimingForProvider && held.run == *run;
         let Some(held) = self.held.as_mut().filter(is_it) else { return };
         // Also those that another run has claimed, and those whose claim has failed or has no reply.
         if let Some(view) = &mut self.view {
@@ -275,16 +276,16 @@ impl LogTurn {
             // The log holds the step: the run lives.
             Phase::Stepping => {
                 held.has_to_call = false;
-                held.phase = Phase::Claiming;
+                held.phase = Phase::ClaimingForProvider;
                 let run = held.run.clone();
                 let approvals = view.state.chat().clone().take_unsent_approvals();
                 if approvals.is_empty() {
                     self.call_agent(Vec::new())
                 } else {
-                    let _ = self.start(Effect::Claim { run, approvals });
+                    let _ = self.start(Effect::ClaimForProvider { run, approvals });
                 }
             }
-            Phase::Claiming | Phase::Agent | Phase::Ending => return false,
+            Phase::ClaimingForProvider | Phase::Agent | Phase::Ending => return false,
         }
         true
     }

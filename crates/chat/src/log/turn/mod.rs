@@ -6,7 +6,7 @@
 //!          ▲      ├─▶ Append ─▶ the chat names a run of this turn ─▶ holder
 //!          └──────┘   conflict                                        │
 //!                     Respond, End ◀── the run has ended ◀────────────┘
-//! holder: Redeeming ─▶ Idle ─▶ Stepping ─▶ Claiming ─▶ Agent ─▶ Idle ─▶ Ending
+//! holder: Redeeming ─▶ Idle ─▶ Stepping ─▶ ClaimingForProvider ─▶ Agent ─▶ Idle ─▶ Ending
 //!         a run that begins with its first step ─▶ Stepping
 //! ```
 

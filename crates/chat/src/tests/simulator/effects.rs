@@ -287,7 +287,7 @@ impl Step<'_> {
                 self.reply(id, results.map_or(Reply::LedgerFailed, Reply::Calls));
             }
             Effect::Redeem { plan, chat } => self.redeem(&plan, &chat),
-            Effect::Claim { run, approvals } => {
+            Effect::ClaimForProvider { run, approvals } => {
                 let now = self.world.now;
                 let sent = approvals.iter().filter(|approval| {
                     let id = approval.approval_id.as_ref();
