@@ -44,7 +44,6 @@ mod metrics;
 mod reader;
 mod readers;
 mod redeem;
-mod registry;
 mod run_counts;
 mod server;
 mod settings;
