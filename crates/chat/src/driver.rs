@@ -136,8 +136,8 @@ impl Driver {
             run_id: RunId::new(format!("run_{}", random.simple())),
             epoch: Epoch::of_time(system_time(), random.as_u64_pair().1),
         };
-        let hints = chats.hints.subscribe(&owner, &chat_id);
         let key = LogKey { owner, chat: chat_id };
+        let hints = chats.hints.subscribe(&key);
         let mut driver = Driver {
             turn: LogTurn::new(goal, settings, client, chats.folds.of(&key)),
             effects: Effects::new(chats, principal, key),

@@ -1,12 +1,12 @@
-//! [`Followers`]: the newest chats of a user, for the pages that follow all chats of the user.
+//! [`FollowedList`]: the newest chats of a user, for the pages that follow all chats of the user.
 //!
 //! A task reads the list of a user when the store hints at a change, for all responses of this server that
 //! follow it. Each response writes how the list differs from the one that it has written before.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::readers::Reader;
+use super::registry::{Registry, Shared};
 use super::shutdown::Shutdown;
 use super::store::{ChatPage, ChatStoreError, ListChats, LogStore};
 use super::stream::KEEP_ALIVE_INTERVAL;
@@ -27,107 +28,83 @@ use ui_message_stream::retry::Retries;
 use ui_message_stream::sse::KEEP_ALIVE;
 
 /// The lists of a server that responses follow, by their owners. All clones share them.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Followers(Arc<Mutex<HashMap<Principal, Pages>>>);
+pub(super) type Followers = Registry<Principal, FollowedList>;
 
-/// The newest state of a list, once it was read.
-type Pages = watch::Sender<Option<Arc<ChatPage>>>;
+/// The newest state of a list, once it was read. `None` before the task that reads it is started.
+#[derive(Debug, Default)]
+pub(super) struct FollowedList(Mutex<Option<watch::Receiver<Option<Arc<ChatPage>>>>>);
 
-impl Followers {
-    /// Returns the states of a list, and starts the task that reads it, unless it runs.
+impl FollowedList {
+    /// Returns the states of a list, and starts the task that reads it, unless it runs. If the task ends, also with its
+    /// runtime, the responses that follow the list are cut off.
     fn subscribe(
         &self,
         owner: &Principal,
         logs: &Arc<dyn LogStore>,
     ) -> watch::Receiver<Option<Arc<ChatPage>>> {
-        let mut lists = self.lock();
-        if let Some(pages) = lists.get(owner) {
-            return pages.subscribe();
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pages) = known.as_ref().filter(|pages| pages.has_changed().is_ok()) {
+            return pages.clone();
         }
         let (pages, receiver) = watch::channel(None);
-        lists.insert(owner.clone(), pages.clone());
-        let list = FollowedList { followers: self.clone(), owner: owner.clone(), pages };
-        let logs = Arc::clone(logs);
-        // The task may be dropped at once, and the list with it.
-        drop(lists);
+        *known = Some(receiver.clone());
+        let (owner, logs) = (owner.clone(), Arc::clone(logs));
+        // The task may be dropped at once.
+        drop(known);
         tokio::spawn(async move {
-            if let Err(error) = list.read(&*logs).await {
+            if let Err(error) = read_list(&owner, &*logs, pages).await {
                 let error = log_causes(&error);
                 tracing::error!(error, "the responses that follow a list of chats are cut off");
             }
         });
         receiver
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Principal, Pages>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// A list that is read. When this value is dropped, also with its runtime, the responses that still follow the
-/// list are cut off.
-struct FollowedList {
-    followers: Followers,
-    owner: Principal,
-    pages: Pages,
-}
-
-impl FollowedList {
-    /// Reads the list when it may have changed, until no response follows it.
-    ///
-    /// # Errors
-    /// The store has failed for too long.
-    async fn read(&self, logs: &dyn LogStore) -> Result<(), ChatStoreError> {
-        let FollowedList { followers, owner, pages } = self;
-        let mut retries = Retries::default();
-        loop {
-            let mut changed = pin!(maybe_done(logs.changed_list(owner)));
-            // What changes from here on is not missed.
-            let _ = (&mut changed).now_or_never();
-            let newest = ListChats { limit: MAX_FOLLOWED_CHATS, after: None, search: None };
-            let list = logs.list(owner, newest);
-            let page = timeout(MAX_READ_TIME, list).await;
-            match page.unwrap_or_else(|_| Err(ChatStoreError::new("no reply"))) {
-                Ok(page) => {
-                    retries = Retries::default();
-                    pages.send_if_modified(|known| {
-                        let is_new = known.as_deref() != Some(&page);
-                        if is_new {
-                            *known = Some(Arc::new(page));
-                        }
-                        is_new
-                    });
-                    // Entries that follow each other at once are read together.
-                    sleep(PAUSE).await;
-                    tokio::select! {
-                        () = changed => {}
-                        () = sleep(TICK) => {}
-                        () = pages.closed() => {}
+/// Reads a list when it may have changed, until no response follows it.
+///
+/// # Errors
+/// The store has failed for too long.
+async fn read_list(
+    owner: &Principal,
+    logs: &dyn LogStore,
+    pages: watch::Sender<Option<Arc<ChatPage>>>,
+) -> Result<(), ChatStoreError> {
+    let mut retries = Retries::default();
+    while pages.receiver_count() > 0 {
+        let mut changed = pin!(maybe_done(logs.changed_list(owner)));
+        // What changes from here on is not missed.
+        let _ = (&mut changed).now_or_never();
+        let newest = ListChats { limit: MAX_FOLLOWED_CHATS, after: None, search: None };
+        let list = logs.list(owner, newest);
+        let page = timeout(MAX_READ_TIME, list).await;
+        match page.unwrap_or_else(|_| Err(ChatStoreError::new("no reply"))) {
+            Ok(page) => {
+                retries = Retries::default();
+                pages.send_if_modified(|known| {
+                    let is_new = known.as_deref() != Some(&page);
+                    if is_new {
+                        *known = Some(Arc::new(page));
                     }
+                    is_new
+                });
+                // Entries that follow each other at once are read together.
+                sleep(PAUSE).await;
+                tokio::select! {
+                    () = changed => {}
+                    () = sleep(TICK) => {}
+                    () = pages.closed() => {}
                 }
-                Err(error) => retries.pause(u32::MAX, error, "list chats").await?,
             }
-            let mut lists = followers.lock();
-            if pages.receiver_count() == 0 {
-                lists.remove(owner);
-                return Ok(());
-            }
+            Err(error) => retries.pause(u32::MAX, error, "list chats").await?,
         }
     }
-}
-
-impl Drop for FollowedList {
-    fn drop(&mut self) {
-        let mut lists = self.followers.lock();
-        if lists.get(&self.owner).is_some_and(|pages| pages.same_channel(&self.pages)) {
-            lists.remove(&self.owner);
-        }
-    }
+    Ok(())
 }
 
 /// A response that follows a list.
 pub(super) struct Follower {
-    followers: Followers,
+    list: Arc<Shared<Principal, FollowedList>>,
     logs: Arc<dyn LogStore>,
     shutdown: Shutdown,
     owner: Principal,
@@ -149,7 +126,7 @@ impl Follower {
         reader: Reader,
     ) -> Self {
         Follower {
-            followers: followers.clone(),
+            list: followers.get(owner),
             logs: Arc::clone(logs),
             shutdown: shutdown.clone(),
             owner: owner.clone(),
@@ -174,8 +151,8 @@ impl Follower {
 
     /// Returns the next events, or a comment if there are none for a while. Returns `None` at the end.
     async fn next_events(&mut self) -> Option<Result<Bytes, BodyError>> {
-        let Follower { followers, logs, shutdown, owner, shown, ends_at, .. } = self;
-        let subscribe = || followers.subscribe(owner, logs);
+        let Follower { list, logs, shutdown, owner, shown, ends_at, .. } = self;
+        let subscribe = || list.subscribe(owner, logs);
         let pages = self.pages.get_or_insert_with(subscribe);
         let is_shown =
             |page: &Arc<ChatPage>| shown.as_ref().is_some_and(|shown| Arc::ptr_eq(shown, page));

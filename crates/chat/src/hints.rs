@@ -2,28 +2,28 @@
 //!
 //! A hint may be missed. Each turn also looks at the stores from time to time.
 
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 
 use futures_util::task::AtomicWaker;
 
-use ui_message_stream::approval::Principal;
-use ui_message_stream::id::ChatId;
-
-type Key = (Principal, ChatId);
+use super::registry::{Registry, Shared};
+use crate::store::LogKey;
 
 /// The conversations in which turns of this process are active.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Hints(Arc<Mutex<HashMap<Key, Vec<Arc<Hint>>>>>);
+pub(super) struct Hints(Registry<LogKey, Turns>);
+
+/// The turns of a conversation.
+#[derive(Debug, Default)]
+struct Turns(Mutex<Vec<Weak<Hint>>>);
 
 /// The hints about one conversation, for one turn.
 #[derive(Debug)]
 pub(super) struct ChatHints {
-    hints: Hints,
-    key: Key,
+    turns: Arc<Shared<LogKey, Turns>>,
     hint: Arc<Hint>,
 }
 
@@ -35,14 +35,19 @@ struct Hint {
 }
 
 impl Hints {
-    pub(super) fn subscribe(&self, owner: &Principal, chat: &ChatId) -> ChatHints {
-        let key = (owner.clone(), chat.clone());
+    pub(super) fn subscribe(&self, key: &LogKey) -> ChatHints {
+        let turns = self.0.get(key);
         let hint = Arc::<Hint>::default();
-        self.lock().entry(key.clone()).or_default().push(Arc::clone(&hint));
-        ChatHints { hints: self.clone(), key, hint }
+        let mut hints = turns.lock();
+        hints.retain(|other| other.strong_count() > 0);
+        hints.push(Arc::downgrade(&hint));
+        drop(hints);
+        ChatHints { turns, hint }
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Vec<Arc<Hint>>>> {
+impl Turns {
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Hint>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -63,23 +68,11 @@ impl ChatHints {
 
     /// Tells the other turns that this one has changed the conversation.
     pub(super) fn notify_others(&self) {
-        let chats = self.hints.lock();
-        let others = chats.get(&self.key).into_iter().flatten();
+        let hints = self.turns.lock();
+        let others = hints.iter().filter_map(Weak::upgrade);
         for other in others.filter(|other| !Arc::ptr_eq(other, &self.hint)) {
             other.has_changed.store(true, Ordering::Release);
             other.waker.wake();
-        }
-    }
-}
-
-impl Drop for ChatHints {
-    fn drop(&mut self) {
-        let mut chats = self.hints.lock();
-        if let Some(hints) = chats.get_mut(&self.key) {
-            hints.retain(|other| !Arc::ptr_eq(other, &self.hint));
-            if hints.is_empty() {
-                chats.remove(&self.key);
-            }
         }
     }
 }

@@ -44,6 +44,7 @@ mod metrics;
 mod reader;
 mod readers;
 mod redeem;
+mod registry;
 mod run_counts;
 mod server;
 mod settings;

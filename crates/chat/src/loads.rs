@@ -8,48 +8,30 @@
 //! come in between. Two at a time were not enough on two cores: a runtime looks for new requests only when a thread
 //! has nothing else to do, or after 61 tasks.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use super::registry::{Registry, Shared};
 use ui_message_stream::approval::Principal;
 
 /// The users for whom conversations are being loaded. All clones share them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Loads(Arc<Mutex<HashMap<Principal, Arc<AsyncMutex<()>>>>>);
+pub(super) struct Loads(Registry<Principal, Arc<Mutex<()>>>);
 
 /// A load of a conversation. The next one for this user begins when this value is dropped.
 #[derive(Debug)]
 pub(super) struct LoadTurn {
-    loads: Loads,
-    user: Principal,
-    guard: Option<OwnedMutexGuard<()>>,
+    _guard: OwnedMutexGuard<()>,
+    _of_user: Arc<Shared<Principal, Arc<Mutex<()>>>>,
 }
 
 impl Loads {
     /// Waits for the loads of this user that have begun before.
     pub(super) async fn turn(&self, user: &Principal) -> LoadTurn {
-        let of_user = Arc::clone(self.lock().entry(user.clone()).or_default());
-        // Before the wait, which may be cancelled: then its drop removes the user.
-        let mut turn = LoadTurn { loads: self.clone(), user: user.clone(), guard: None };
-        turn.guard = Some(of_user.lock_owned().await);
-        turn
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Principal, Arc<AsyncMutex<()>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for LoadTurn {
-    fn drop(&mut self) {
-        let mut by_user = self.loads.lock();
-        self.guard = None;
-        // Only the map has it: nobody waits for it.
-        if by_user.get(&self.user).is_some_and(|of_user| Arc::strong_count(of_user) == 1) {
-            by_user.remove(&self.user);
-        }
+        let of_user = self.0.get(user);
+        let guard = Arc::clone(&**of_user).lock_owned().await;
+        LoadTurn { _guard: guard, _of_user: of_user }
     }
 }
 
@@ -78,7 +60,7 @@ mod tests {
         assert!((&mut dropped).now_or_never().is_none());
         drop(dropped);
         drop(second);
-        assert!(loads.lock().is_empty());
+        assert!(loads.0.is_empty());
 
         // The last one that waits is given up after the load before it has ended.
         let first = turn(&ada).now_or_never().unwrap();
@@ -86,6 +68,6 @@ mod tests {
         assert!((&mut dropped).now_or_never().is_none());
         drop(first);
         drop(dropped);
-        assert!(loads.lock().is_empty());
+        assert!(loads.0.is_empty());
     }
 }

@@ -11,7 +11,6 @@
 //! run that continues it. JSON is measured and compared while it is written, and is in memory only if no other
 //! response has it.
 
-use std::collections::HashMap;
 #[cfg(feature = "axum")]
 use std::hash::Hasher;
 use std::hash::{BuildHasher, RandomState};
@@ -24,16 +23,14 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use super::error::ChatError;
+use super::registry::{Registry, Shared};
 use crate::metrics;
 use ui_message_stream::approval::Principal;
 
 /// The responses of a server that are being read, by user. All clones share them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Readers(Arc<Shared>);
-
-#[derive(Debug, Default)]
-struct Shared {
-    by_user: Mutex<HashMap<Principal, OfUser>>,
+pub(super) struct Readers {
+    by_user: Registry<Principal, Mutex<OfUser>>,
     hasher: RandomState,
 }
 
@@ -50,8 +47,8 @@ pub(crate) struct Reader(Arc<Count>);
 
 #[derive(Debug)]
 struct Count {
-    readers: Readers,
-    user: Principal,
+    of_user: Arc<Shared<Principal, Mutex<OfUser>>>,
+    hasher: RandomState,
 }
 
 impl Readers {
@@ -60,19 +57,20 @@ impl Readers {
     /// # Errors
     /// [`ChatError::TooManyReaders`] if the user reads so many already.
     pub(super) fn add(&self, user: &Principal, max: usize) -> Result<Reader, ChatError> {
-        let mut by_user = self.lock();
-        let readers = by_user.get(user).map_or(0, |of_user| of_user.readers);
-        if readers >= max {
+        let of_user = self.by_user.get(user);
+        let mut counted = lock(&of_user);
+        if counted.readers >= max {
             return Err(ChatError::TooManyReaders);
         }
-        by_user.entry(user.clone()).or_default().readers += 1;
+        counted.readers += 1;
+        drop(counted);
         metrics::add_readers(1.0);
-        Ok(Reader(Arc::new(Count { readers: self.clone(), user: user.clone() })))
+        Ok(Reader(Arc::new(Count { of_user, hasher: self.hasher.clone() })))
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Principal, OfUser>> {
-        self.0.by_user.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock(of_user: &Mutex<OfUser>) -> MutexGuard<'_, OfUser> {
+    of_user.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Reader {
@@ -83,7 +81,7 @@ impl Reader {
     /// [`ChatError::TooManyReaders`] if the user does not read what all these responses hold.
     pub(crate) fn pieces(self, mut body: Vec<u8>) -> Result<Pieces, ChatError> {
         body.shrink_to_fit();
-        let hash = self.0.readers.0.hasher.hash_one(&body);
+        let hash = self.0.hasher.hash_one(&body);
         let body = self.share(body, hash)?;
         Ok(Pieces { _reader: self, body, at: 0 })
     }
@@ -93,8 +91,8 @@ impl Reader {
     /// twice.
     #[cfg(feature = "axum")]
     pub(crate) fn json_pieces(self, value: &impl Serialize) -> Result<Pieces, JsonPiecesError> {
-        let Count { readers, user } = &*self.0;
-        let mut hasher = readers.0.hasher.build_hasher();
+        let Count { of_user, hasher } = &*self.0;
+        let mut hasher = hasher.build_hasher();
         let mut len = 0;
         let measure = |bytes: &[u8]| {
             hasher.write(bytes);
@@ -103,7 +101,7 @@ impl Reader {
         };
         serde_json::to_writer(Written(measure), value)?;
         let hash = hasher.finish();
-        let known = readers.lock().get_mut(user).and_then(|of_user| of_user.copy_of(hash, len).0);
+        let known = lock(of_user).copy_of(hash, len).0;
         let known = known.filter(|body| {
             let mut rest = &***body;
             let is_next = |bytes: &[u8]| {
@@ -125,14 +123,14 @@ impl Reader {
     }
 
     fn share(&self, body: Vec<u8>, hash: u64) -> Result<Arc<Vec<u8>>, ChatError> {
-        let Count { readers, user } = &*self.0;
-        let mut by_user = readers.lock();
-        let of_user = by_user.get_mut(user).filter(|_| body.len() > PIECE_BYTES);
-        let Some(of_user) = of_user else { return Ok(Arc::new(body)) };
+        if body.len() <= PIECE_BYTES {
+            return Ok(Arc::new(body));
+        }
+        let mut of_user = lock(&self.0.of_user);
         let (same, held) = of_user.copy_of(hash, body.len());
         // Compares without the lock.
         if let Some(same) = same {
-            drop(by_user);
+            drop(of_user);
             return Ok(if *same == body { same } else { Arc::new(body) });
         }
         if held > 0 && held + body.capacity() > MAX_COPIED_BYTES {
@@ -216,13 +214,7 @@ impl<F: FnMut(&[u8]) -> bool> Write for Written<F> {
 impl Drop for Count {
     fn drop(&mut self) {
         metrics::add_readers(-1.0);
-        let mut by_user = self.readers.lock();
-        if let Some(of_user) = by_user.get_mut(&self.user) {
-            of_user.readers -= 1;
-            if of_user.readers == 0 {
-                by_user.remove(&self.user);
-            }
-        }
+        lock(&self.of_user).readers -= 1;
     }
 }
 
@@ -251,7 +243,7 @@ mod tests {
         drop(clone);
         readers.add(&ada, 2).unwrap();
         drop(second);
-        assert!(readers.lock().is_empty());
+        assert!(readers.by_user.is_empty());
     }
 
     #[test]
@@ -262,12 +254,10 @@ mod tests {
         let first = share(1).unwrap();
         let second = share(1).unwrap();
         let held = |user| {
-            let copies = &readers.lock()[user].copies;
-            copies
-                .iter()
-                .filter_map(|(_, copy)| copy.upgrade())
-                .map(|copy| copy.len())
-                .sum::<usize>()
+            let of_user = readers.by_user.get(user);
+            let copies = &lock(&of_user).copies;
+            let held = copies.iter().filter_map(|(_, copy)| copy.upgrade());
+            held.map(|copy| copy.len()).sum::<usize>()
         };
         assert_eq!(held(&ada), 30 << 20);
         let other = share(2).unwrap();
