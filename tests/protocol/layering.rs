@@ -43,6 +43,8 @@ const PARTS: &[(&str, bool, &[&str])] = &[
         &["approval", "chunk", "event", "message", "reducer", "request", "translator"],
     ),
     ("chat/store", false, &["approval"]),
+    ("chat/store/rows/rules", true, &["chat/store"]),
+    ("chat/store/rows", false, &["approval", "chat/store", "chat/store/rows/rules"]),
     (
         "response",
         false,
@@ -84,6 +86,7 @@ const PARTS: &[(&str, bool, &[&str])] = &[
             "chat/log",
             "chat/metrics",
             "chat/store",
+            "chat/store/rows",
             "chunk",
             "event",
             "message",

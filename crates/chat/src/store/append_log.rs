@@ -121,7 +121,8 @@ pub struct AppendLog<'a> {
     /// The entries. There may be none, if the append only sets the lease.
     pub entries: &'a [StoredEntry],
     /// Sets the lease of the run that is live after the append: it passes after this time. Zero hands the
-    /// run over. `None` leaves the lease as it is; the lease of a run that begins has then passed at once.
+    /// run over. `None` leaves the lease as it is; the lease of a run that begins has then passed at once. A store may
+    /// leave a lease that was set to the same within the last second, or a tenth of it if that is less.
     pub lease: Option<Duration>,
     /// The append is refused unless a run is live whose lease has passed.
     pub only_lost: bool,

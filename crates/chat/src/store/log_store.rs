@@ -407,4 +407,4 @@ pub const MAX_SWEPT: usize = 100;
 pub const MAX_ENDED_BYTES: usize = 256 << 20;
 
 /// How long readers wait between two reads if the store gives no hints.
-const DEFAULT_POLL_INTERVAL: Duration = Duration::from_millis(500);
+pub(super) const DEFAULT_POLL_INTERVAL: Duration = Duration::from_millis(500);

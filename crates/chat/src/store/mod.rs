@@ -13,6 +13,7 @@ mod error;
 mod log_head;
 mod log_store;
 mod memory;
+pub mod rows;
 
 pub use self::append_log::{
     AppendLog, AppendResult, Expected, ListedChat, LiveRunChange, Undelivered, UserLimits,

@@ -15,7 +15,7 @@ use crate::log::run_frames::{Next, RunFrames};
 use crate::log::state::end::note_end;
 use crate::log::state::{ChatState, LastEnd};
 use crate::log::turn_io::CallAgent;
-use crate::store::{Epoch, LoadLog, LoadedLog, LogHead, LogStore, StoredEntry};
+use crate::store::{Epoch, LoadLog, LoadedLog, LogHead, StoredEntry};
 use crate::tail::Found;
 use ui_message_stream::chunk::{Chunk, Version};
 use ui_message_stream::id::{ApprovalId, MessageId, RunId};

@@ -9,14 +9,15 @@ use super::effects::Step;
 use super::ledger::LEASE;
 use super::random::Random;
 use super::users::{self, Answer};
-use super::world::{Driver, MAX_CHATS, World};
+use super::world::{Driver, MAX_CHATS, SimulatedStore, World};
 use crate::ChatLimits;
 use crate::conversation::{HistoryImport, PostedHistory};
 use crate::log::client::Client;
 use crate::log::decision::{Goal, TurnSettings};
 use crate::log::turn::LogTurn;
 use crate::log::turn_io::{Action, Input};
-use crate::store::{Epoch, InMemoryLogStore, LogStore};
+use crate::store::rows::memory::MemoryRows;
+use crate::store::{Epoch, InMemoryLogStore};
 use ui_message_stream::approval::UnixMillis;
 use ui_message_stream::chunk::Version;
 use ui_message_stream::message::Role;
@@ -48,9 +49,12 @@ impl Simulation {
         if random.one_in(6) {
             limits = limits.with_max_user_runs(1);
         }
-        let store = InMemoryLogStore::with_test_clock(UnixMillis(0));
         let ledger_fails = random.one_in(4);
-        let store = Arc::new(store);
+        let store: Arc<dyn SimulatedStore> = if seed & 1 == 0 {
+            Arc::new(InMemoryLogStore::with_test_clock(UnixMillis(0)))
+        } else {
+            Arc::new(MemoryRows::with_test_clock(UnixMillis(0)))
+        };
         let chats = if random.one_in(3) { 1 + random.below(MAX_CHATS) } else { 1 };
         let millis = if random.one_in(3) { 0 } else { 1 + random.below(60) as u64 };
         let append_interval = Duration::from_millis(millis);

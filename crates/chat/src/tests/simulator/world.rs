@@ -21,6 +21,7 @@ use crate::log::state::ChatState;
 use crate::log::turn::LogTurn;
 use crate::log::turn_io::{Effect, EffectId};
 use crate::store::InMemoryLogStore;
+use crate::store::rows::memory::MemoryRows;
 use crate::store::{
     AppendResult, Epoch, LoadLog, LoadedLog, LogKey, LogPage, LogStore, ReadLogEntries, StoredEntry,
 };
@@ -69,10 +70,27 @@ pub(super) struct Shadow {
     pub(super) runs: Vec<Option<RunId>>,
 }
 
+/// A store whose clock the simulation sets.
+pub(super) trait SimulatedStore: LogStore {
+    fn set_time(&self, now: UnixMillis);
+}
+
+impl SimulatedStore for InMemoryLogStore {
+    fn set_time(&self, now: UnixMillis) {
+        self.set_test_time(now);
+    }
+}
+
+impl SimulatedStore for MemoryRows {
+    fn set_time(&self, now: UnixMillis) {
+        self.set_test_time(now);
+    }
+}
+
 /// One chat of a user. All chats of an interleaving share the store.
 pub(super) struct World {
     pub(super) now: u64,
-    pub(super) store: Arc<InMemoryLogStore>,
+    pub(super) store: Arc<dyn SimulatedStore>,
     pub(super) key: LogKey,
     /// The requests that clients have posted.
     pub(super) posted: Vec<Goal>,
@@ -109,7 +127,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(
-        store: &Arc<InMemoryLogStore>,
+        store: &Arc<dyn SimulatedStore>,
         chat: usize,
         limits: ChatLimits,
         ledger_fails: bool,
@@ -146,7 +164,7 @@ impl World {
 
     pub(super) fn pass(&mut self, time: u64) {
         self.now += time;
-        self.store.set_test_time(UnixMillis(self.now));
+        self.store.set_time(UnixMillis(self.now));
     }
 
     /// The time of the servers, whose ticks are common.

@@ -4,6 +4,7 @@ mod append_interval;
 mod log_store;
 mod message_sink;
 mod operations;
+mod rows;
 mod stored_formats;
 mod unknown_entries;
 mod wrong_stores;

@@ -1,0 +1,138 @@
+//! Changes of logs that no turn makes, and what all changes do.
+
+use super::database::Rows;
+use super::known_logs::lock;
+use super::log_rows::{CHATS, DUE, UNDELIVERED, USER, delivery_row, replies, row_of};
+use super::rules;
+use super::rules::head::{Head, Loaded};
+use super::step::{Read, Reply, Step, Write};
+use crate::store::{ChatStoreError, LogKey};
+use ui_message_stream::approval::Principal;
+use ui_message_stream::id::ChatId;
+
+/// Changes the row of a log as a function of what is stored. The function returns `None` to change nothing.
+pub(super) async fn change(
+    rows: &impl Rows,
+    key: &LogKey,
+    decide: impl Fn(&Loaded, u64) -> Option<(Head, Step)>,
+) -> Result<bool, ChatStoreError> {
+    let row = row_of(&key.chat);
+    loop {
+        let mut reply = run(rows, Step::of(&key.owner).read_log(&key.chat)).await?;
+        let (stored, now) = (reply.log()?, reply.now.0);
+        let Some((mut head, step)) = decide(&stored, now) else { return Ok(false) };
+        let due = place_due(key, &mut head, stored.length, now);
+        let mut step = step.expect(&row, stored.version);
+        step.put(&row, &head);
+        let replies = rows.run(due.into_iter().chain([step]).collect()).await?;
+        if replies.last().is_some_and(|reply| reply.is_applied) {
+            return Ok(true);
+        }
+    }
+}
+
+/// Deletes those of the logs of a user that are expected. Returns the number of those whose time has not passed.
+pub(super) async fn delete_logs(
+    rows: &impl Rows,
+    owner: &Principal,
+    chats: &[ChatId],
+    is_expected: impl Fn(&Loaded, u64) -> bool,
+) -> Result<usize, ChatStoreError> {
+    loop {
+        let mut read = Step::of(owner).read(Read::Row(USER.to_owned()));
+        for chat in chats {
+            read = read.read_log(chat).read(Read::Row(delivery_row(chat)));
+        }
+        let mut reply = run(rows, read).await?;
+        let now = reply.now.0;
+        let (user_version, mut user) = reply.user()?;
+        let (mut steps, mut step, mut deleted) = (Vec::new(), Step::of(owner), 0);
+        for chat in chats {
+            let stored = reply.log()?;
+            let (delivery_version, delivery) = reply.delivery()?;
+            let Some(head) = stored.head.as_ref().filter(|_| is_expected(&stored, now)) else {
+                continue;
+            };
+            deleted += usize::from(!head.is_expired(now));
+            user.chats = user.chats.saturating_sub(1);
+            user.live.retain(|live| live != chat.as_str());
+            let (key, row) = (LogKey { owner: owner.clone(), chat: chat.clone() }, row_of(chat));
+            let (list, member) = (CHATS, chat.as_str().to_owned());
+            step = step.expect(&row, stored.version).write(Write::Delete(row));
+            step = step.write(Write::Move { list, member, from: Some(head.updated_at), to: None });
+            if let Some(deletion) = delivery.and_then(|it| rules::deletion(&it, head.epoch, now)) {
+                steps.push(Step::moving(UNDELIVERED, &key, None, Some(now)));
+                step = step.expect(&delivery_row(chat), delivery_version);
+                step.put(&delivery_row(chat), &deletion);
+            }
+            lock(&rows.known().live).remove(&key);
+            step = step.with_hint(&key, None);
+        }
+        if step.writes.is_empty() {
+            return Ok(0);
+        }
+        step.put_user(user_version, &user);
+        // The next sweep deletes again what is not there any more for its users.
+        step.can_wait = deleted == 0;
+        steps.push(step);
+        if rows.run(steps).await?.last().is_some_and(|reply| reply.is_applied) {
+            return Ok(deleted);
+        }
+    }
+}
+
+/// Deletes a log whose time has passed.
+pub(super) async fn delete_expired(rows: &impl Rows, key: &LogKey) -> Result<(), ChatStoreError> {
+    let chats = std::slice::from_ref(&key.chat);
+    delete_logs(rows, &key.owner, chats, |stored, now| stored.log(now).is_none()).await.map(drop)
+}
+
+/// Places a log in the list of what is to sweep, if there is something to do before its first place.
+pub(super) fn place_due(key: &LogKey, head: &mut Head, length: u64, now: u64) -> Option<Step> {
+    let due = rules::due(head, length, now)?;
+    if head.due.is_some_and(|placed| placed <= due) {
+        return None;
+    }
+    head.due = Some(due);
+    Some(Step::moving(DUE, key, None, Some(due)))
+}
+
+pub(super) type Listed = Vec<(u64, String, Option<Head>)>;
+
+/// Reads chats of a user, the last updated first, with the time of the store.
+pub(super) async fn heads(
+    rows: &impl Rows,
+    owner: &Principal,
+    after: Option<(u64, String)>,
+    limit: usize,
+) -> Result<(Listed, u64), ChatStoreError> {
+    let (members, now) = members(rows, owner, after, limit).await?;
+    if members.is_empty() {
+        return Ok((Vec::new(), now));
+    }
+    let rows_of = members.iter().map(|(_, chat)| Read::Row(row_of(&chat.as_str().into())));
+    let mut reply = run(rows, Step { reads: rows_of.collect(), ..Step::of(owner) }).await?;
+    let now = reply.now.0;
+    let listed = members.into_iter().map(|(at, chat)| Ok((at, chat, reply.head()?)));
+    Ok((listed.collect::<Result<_, ChatStoreError>>()?, now))
+}
+
+pub(super) async fn members(
+    rows: &impl Rows,
+    owner: &Principal,
+    after: Option<(u64, String)>,
+    limit: usize,
+) -> Result<(Vec<(u64, String)>, u64), ChatStoreError> {
+    let read = Read::Members { list: CHATS, after, is_descending: true, limit };
+    let mut reply = run(rows, Step::of(owner).read(read)).await?;
+    Ok((reply.members()?, reply.now.0))
+}
+
+/// Runs one step.
+pub(super) async fn run(rows: &impl Rows, step: Step) -> Result<Reply, ChatStoreError> {
+    let [reply] = replies(rows.run(vec![step]).await?)?;
+    Ok(reply)
+}
+
+/// How many chats are read together.
+pub(super) const LISTED_AT_ONCE: usize = 100;

@@ -1,0 +1,283 @@
+//! What time has passed for, and what a sink has to get.
+
+use std::collections::BTreeSet;
+
+use super::changes::{delete_expired, place_due, run};
+use super::database::Rows;
+use super::known_logs::lock;
+use super::log_rows::{DUE, ENTRIES, UNDELIVERED, delivery_row, key_of, row_of};
+use super::rules::{self, Retained, millis};
+use super::step::{Read, Step, Write};
+use crate::store::{
+    ChatStoreError, KEPT_AFTER_END, KEPT_UNDELIVERED, LeftToServer, LogKey, MAX_SWEPT, Undelivered,
+};
+
+/// Visits the logs that are due. Returns what is left to the server, and the first error.
+pub(super) async fn sweep(rows: &impl Rows) -> (LeftToServer, Result<(), ChatStoreError>) {
+    let mut left = LeftToServer::default();
+    let forgotten = forget_too_many(rows).await;
+    let deletions = forget_deletions(rows).await;
+    let mut result = forgotten.and(deletions);
+    // A log that has to be visited again has a place at the end.
+    let mut visited = BTreeSet::new();
+    let mut after = None;
+    loop {
+        let members = match list(rows, DUE, after.take()).await {
+            Ok((members, now)) => members.into_iter().take_while(|(at, _)| *at <= now).collect(),
+            Err(error) => {
+                result = result.and(Err(error));
+                Vec::new()
+            }
+        };
+        after = members.last().cloned();
+        if after.is_none() {
+            return (left, result);
+        }
+        for (place, member) in members {
+            if visited.contains(&member) {
+                continue;
+            }
+            if left.lost_runs.len().max(left.old_snapshots.len()) >= MAX_SWEPT {
+                return (left, result);
+            }
+            let key = match key_of(&member) {
+                Ok(key) => key,
+                Err(error) => {
+                    result = result.and(Err(error));
+                    continue;
+                }
+            };
+            match visit(rows, &key, Some(place), None).await {
+                Ok(Some(retained)) => {
+                    left.lost_runs.extend(retained.lost_run.map(|run| (key.clone(), run)));
+                    left.old_snapshots.extend(retained.has_old_snapshot.then_some(key));
+                }
+                Ok(None) => {}
+                // It does not keep the others waiting.
+                Err(error) => result = result.and(Err(error)),
+            }
+            visited.insert(member);
+        }
+    }
+}
+
+/// Removes what is not needed of a log that has this place in the list.
+async fn visit(
+    rows: &impl Rows,
+    key: &LogKey,
+    place: Option<u64>,
+    forgotten: Option<u64>,
+) -> Result<Option<Retained>, ChatStoreError> {
+    let row = row_of(&key.chat);
+    loop {
+        let mut reply = run(rows, Step::of(&key.owner).read_log(&key.chat)).await?;
+        let (stored, now) = (reply.log()?, reply.now.0);
+        let Some(before) = &stored.head else {
+            leave(rows, key, place).await?;
+            return Ok(None);
+        };
+        if before.is_expired(now) {
+            delete_expired(rows, key).await?;
+            leave(rows, key, place).await?;
+            return Ok(None);
+        }
+        let mut retained = rules::retain(before, stored.length, forgotten, now);
+        let is_complete = retained.head.first <= before.first + MAX_TRIMMED;
+        retained.head.first = retained.head.first.min(before.first + MAX_TRIMMED);
+        let mut head = retained.head.clone();
+        let mut steps = Vec::new();
+        // A later place may be the one of the row.
+        if head.due.is_some_and(|due| place.is_some_and(|place| due <= place)) && is_complete {
+            head.due = retained.due;
+            steps.extend(head.due.map(|due| Step::moving(DUE, key, None, Some(due))));
+        } else {
+            steps.extend(place_due(key, &mut head, stored.length, now));
+        }
+        if head != *before {
+            let mut step = Step::of(&key.owner).expect(&row, stored.version);
+            step.can_wait = true;
+            step.put(&row, &head);
+            if head.first > before.first {
+                let (row, sequence, from) = (row.clone(), ENTRIES, head.first);
+                step = step.write(Write::Keep { row, sequence, from, until: u64::MAX });
+            }
+            steps.push(step);
+            if !rows.run(steps).await?.last().is_some_and(|reply| reply.is_applied) {
+                continue;
+            }
+        }
+        if is_complete {
+            if place != head.due {
+                leave(rows, key, place).await?;
+            }
+            return Ok(Some(retained));
+        }
+    }
+}
+
+/// Removes a place of the list of what is to sweep.
+async fn leave(rows: &impl Rows, key: &LogKey, place: Option<u64>) -> Result<(), ChatStoreError> {
+    if place.is_some() {
+        run(rows, Step::moving(DUE, key, place, None)).await?;
+    }
+    Ok(())
+}
+
+/// Forgets the oldest of the runs that this process has ended, if they have too many bytes.
+async fn forget_too_many(rows: &impl Rows) -> Result<(), ChatStoreError> {
+    let mut too_many = Vec::new();
+    {
+        let mut ended = lock(&rows.known().ended);
+        let now = rows.now().unwrap_or_default();
+        let mut bytes: usize = ended.iter().map(|ended| ended.bytes).sum();
+        while let Some(first) = ended.front()
+            && (bytes > rows.max_ended_bytes() || first.at.after(KEPT_AFTER_END) <= now)
+        {
+            let is_over = bytes > rows.max_ended_bytes();
+            bytes -= first.bytes;
+            too_many.extend(ended.pop_front().filter(|_| is_over));
+        }
+    }
+    for ended in too_many {
+        visit(rows, &ended.key, None, Some(ended.begin)).await?;
+    }
+    Ok(())
+}
+
+/// Forgets deletions that no server has taken for a long time.
+async fn forget_deletions(rows: &impl Rows) -> Result<(), ChatStoreError> {
+    let mut after = None;
+    loop {
+        let (members, now) = list(rows, UNDELIVERED, after.take()).await?;
+        let is_old = |(at, _): &(u64, _)| at.saturating_add(millis(KEPT_UNDELIVERED)) <= now;
+        after = members.last().filter(|last| is_old(last)).cloned();
+        for (place, member) in members.into_iter().take_while(is_old) {
+            let key = key_of(&member)?;
+            let row = delivery_row(&key.chat);
+            let step = Step::of(&key.owner).read(Read::Row(row.clone()));
+            let (version, delivery) = run(rows, step).await?.delivery()?;
+            if delivery.is_some_and(|delivery| delivery.position == Undelivered::DELETED) {
+                let step = Step::of(&key.owner).expect(&row, version).write(Write::Delete(row));
+                let leave = Step::moving(UNDELIVERED, &key, Some(place), None);
+                rows.run(vec![step, leave]).await?;
+            }
+        }
+        if after.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// Takes what a sink has to get, so that it is taken again only after this time.
+pub(super) async fn take_undelivered(
+    rows: &impl Rows,
+    limit: usize,
+    retry_after: u64,
+) -> Result<Vec<Undelivered>, ChatStoreError> {
+    let mut taken = Vec::new();
+    loop {
+        let due = |after, limit| Read::Members {
+            list: UNDELIVERED.1,
+            after,
+            is_descending: false,
+            limit,
+        };
+        let partition = UNDELIVERED.0.to_owned();
+        let step = Step { partition, ..Step::default() }.read(due(None, limit - taken.len()));
+        let mut reply = run(rows, step).await?;
+        let now = reply.now.0;
+        let mut members = reply.members()?;
+        members.retain(|(at, _)| *at <= now);
+        if members.is_empty() {
+            // What is due in more than an hour was taken before the clock was set back.
+            let partition = UNDELIVERED.0.to_owned();
+            let after = Some((now + MAX_RETRY_AFTER, String::from(char::MAX)));
+            let step = Step { partition, ..Step::default() }.read(due(after, limit - taken.len()));
+            members = run(rows, step).await?.members()?;
+        }
+        if members.is_empty() {
+            return Ok(taken);
+        }
+        let keys: Vec<_> =
+            members.iter().map(|(_, member)| key_of(member)).collect::<Result<_, _>>()?;
+        let reads =
+            keys.iter().map(|key| Step::of(&key.owner).read(Read::Row(delivery_row(&key.chat))));
+        let replies = rows.run(reads.collect()).await?;
+        let next = now.saturating_add(retry_after);
+        let is_last = members.len() < limit - taken.len();
+        let mut steps = Vec::new();
+        let mut found = Vec::new();
+        for (((place, _), key), mut reply) in members.iter().zip(keys).zip(replies) {
+            let (version, delivery) = reply.delivery()?;
+            // Otherwise the chat has another place.
+            let delivery = delivery.filter(|it| it.due.is_some_and(|due| due <= *place));
+            let to = delivery.as_ref().map(|_| next);
+            steps.push(Step::moving(UNDELIVERED, &key, Some(*place), to));
+            if let Some(mut delivery) = delivery {
+                delivery.due = Some(next);
+                let row = delivery_row(&key.chat);
+                let mut step =
+                    Step { can_wait: true, ..Step::of(&key.owner) }.expect(&row, version);
+                step.put(&row, &delivery);
+                found.push((steps.len(), rules::undelivered(&key, &delivery)));
+                steps.push(step);
+            }
+        }
+        let replies = rows.run(steps).await?;
+        let is_applied = |at: usize| replies.get(at).is_some_and(|reply| reply.is_applied);
+        taken.extend(found.into_iter().filter(|(at, _)| is_applied(*at)).map(|(_, it)| it));
+        if is_last || taken.len() >= limit || retry_after == 0 {
+            return Ok(taken);
+        }
+    }
+}
+
+/// Notes what a sink has got. Returns what it has to get next.
+pub(super) async fn acknowledge(
+    rows: &impl Rows,
+    delivered: &Undelivered,
+) -> Result<Option<Undelivered>, ChatStoreError> {
+    let LogKey { owner, chat } = &delivered.key;
+    let row = delivery_row(chat);
+    loop {
+        let reply = run(rows, Step::of(owner).read(Read::Row(row.clone()))).await;
+        let (version, stored) = reply?.delivery()?;
+        let after = match rules::acknowledge(stored.as_ref(), delivered) {
+            Ok(after) => after,
+            Err(next) => return Ok(Some(next)),
+        };
+        let Some(stored) = stored else { return Ok(None) };
+        let mut step = Step { can_wait: true, ..Step::of(owner) }.expect(&row, version);
+        match after {
+            Some(after) => drop(step.put(&row, &after)),
+            None => step.writes.push(Write::Delete(row.clone())),
+        }
+        let leave =
+            stored.due.map(|due| Step::moving(UNDELIVERED, &delivered.key, Some(due), None));
+        let [reply, ..] = &rows.run([step].into_iter().chain(leave).collect()).await?[..] else {
+            return Ok(None);
+        };
+        if reply.is_applied {
+            return Ok(None);
+        }
+    }
+}
+
+/// Reads the first members of a list of the chats of all users, after a place.
+async fn list(
+    rows: &impl Rows,
+    (partition, list): (&str, &'static str),
+    after: Option<(u64, String)>,
+) -> Result<(Vec<(u64, String)>, u64), ChatStoreError> {
+    let read = Read::Members { list, after, is_descending: false, limit: 2 * MAX_SWEPT };
+    let step = Step { partition: partition.to_owned(), ..Step::default() }.read(read);
+    let mut reply = run(rows, step).await?;
+    let now = reply.now.0;
+    Ok((reply.members()?, now))
+}
+
+/// How many entries are removed in one step.
+const MAX_TRIMMED: u64 = 500;
+
+/// The longest time after which something is taken again, in milliseconds.
+const MAX_RETRY_AFTER: u64 = 60 * 60 * 1000;
