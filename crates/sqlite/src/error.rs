@@ -1,5 +1,7 @@
 //! [`SqliteError`]: why the file cannot be used, without its contents.
 
+#[cfg(feature = "chat")]
+use std::error::Error as StdError;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,6 +39,17 @@ pub enum SqliteError {
          ui-message-stream-sqlite reads ({known}); upgrade the server"
     )]
     NewerSchema {
+        /// The schema of the file.
+        schema: i64,
+        /// The schema that this version reads.
+        known: i64,
+    },
+    /// An older version of this package has created the tables.
+    #[error(
+        "the tables have schema {schema}, which is older than this version of \
+         ui-message-stream-sqlite reads ({known}); begin with a new file"
+    )]
+    OlderSchema {
         /// The schema of the file.
         schema: i64,
         /// The schema that this version reads.
@@ -128,6 +141,13 @@ pub enum SqliteError {
 }
 
 impl SqliteError {
+    /// Returns the cause of a failure of the logs.
+    #[cfg(feature = "chat")]
+    pub(crate) fn from_chat(error: ui_message_stream_chat::store::ChatStoreError) -> Self {
+        let cause = error.source().and_then(<dyn StdError>::downcast_ref::<Self>);
+        cause.map_or(SqliteError::Unreadable("row"), SqliteError::same)
+    }
+
     /// Returns the error for another operation of the same transaction.
     pub(crate) fn same(&self) -> Self {
         match self {

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::Notify;
 use ui_message_stream::approval::Principal;
+use ui_message_stream_chat::store::rows::{ENTRIES, log_of_row, row_of};
 use ui_message_stream_chat::store::{Epoch, LogKey};
 
-use crate::error::DbResult;
-use crate::log_store::{KeyColumns, unsigned};
+use crate::error::{DbResult, SqliteError};
 use crate::owner_key;
+use crate::rows::unsigned;
 
 /// The logs and the lists that readers of this process wait for.
 ///
@@ -41,7 +42,7 @@ enum Known {
     List(ListState),
 }
 
-/// The number of chats in a list, and the time and the control entries of the newest one. A title is not in it.
+/// The number of chats in a list, and the time and the version of the newest one. A title is not in it.
 type ListState = (i64, i64, i64);
 
 #[derive(Debug)]
@@ -108,15 +109,6 @@ impl Hints {
         }
     }
 
-    /// Forgets what is known of the logs of a user. Their readers look again.
-    pub(crate) fn forget_user(&self, user: &Principal) {
-        let Waited { logs, lists } = &mut *self.lock();
-        let logs = logs.extract_if(|key, _| key.owner == *user).map(|(_, hint)| hint);
-        for hint in logs.chain(lists.remove(user)) {
-            hint.changed.notify_waiters();
-        }
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         let waited = self.lock();
         waited.logs.is_empty() && waited.lists.is_empty()
@@ -154,12 +146,15 @@ impl Hints {
             }
         }
         for key in keys {
-            let KeyColumns { owner, chat } = KeyColumns::of(&key);
-            let found = connection.prepare_cached(FIND)?.query_row(params![owner, chat], |row| {
-                let epoch: i64 = row.get(0)?;
-                Ok((Epoch(epoch.cast_unsigned()), unsigned(row.get(1)?)))
+            let mut find = connection.prepare_cached(FIND)?;
+            let (owner, row) = (owner_key(&key.owner), row_of(&key.chat));
+            let found = find.query_row(params![owner, row.as_bytes(), ENTRIES], |row| {
+                Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, Option<i64>>(1)?.map(unsigned)))
             });
-            let found = found.optional()?;
+            let log = |(row, end): (Vec<u8>, Option<u64>)| {
+                log_of_row(&row, end).map_err(|_| SqliteError::Unreadable("log"))
+            };
+            let found = found.optional()?.map(log).transpose()?;
             if let Some(hint) = self.lock().logs.get_mut(&key) {
                 hint.is_checked = true;
                 hint.add(found);
@@ -225,7 +220,10 @@ impl Hint {
     }
 }
 
-const FIND_LIST: &str = "SELECT (SELECT count(*) FROM logs WHERE owner = ?1), updated_at, control \
-    FROM logs WHERE owner = ?1 ORDER BY updated_at DESC, chat DESC LIMIT 1";
+const FIND_LIST: &str = "SELECT (SELECT count(*) FROM places WHERE partition = ?1), at, version \
+    FROM places JOIN rows ON rows.partition = ?1 AND name = CAST('h' || member AS BLOB) \
+    WHERE places.partition = ?1 ORDER BY at DESC, member DESC LIMIT 1";
 /// Logs whose time has passed are there until they are swept.
-const FIND: &str = "SELECT epoch, length FROM logs WHERE owner = ?1 AND chat = ?2";
+const FIND: &str = "SELECT body, \
+        (SELECT max(position) + 1 FROM items WHERE row_id = rows.id AND sequence = ?3) \
+    FROM rows WHERE partition = ?1 AND name = ?2";

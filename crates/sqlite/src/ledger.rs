@@ -253,7 +253,7 @@ pub(crate) fn sweep(transaction: &Transaction<'_>, now: i64) -> DbResult<usize> 
 
 const IS_STORED: &str = "SELECT 1 FROM approvals WHERE id = ?1";
 const IS_DELETED: &str = "SELECT 1 FROM deleted_users WHERE owner = ?1 \
-    AND NOT EXISTS (SELECT 1 FROM logs WHERE owner = ?1 AND chat = ?2)";
+    AND NOT EXISTS (SELECT 1 FROM rows WHERE partition = ?1 AND name = CAST('h' || ?2 AS BLOB))";
 const INSERT: &str = "INSERT INTO approvals (id, requester, chat, delete_at, revision, record) \
     VALUES (:id, :requester, :chat, :delete_at, :revision, :record) \
     ON CONFLICT (id) DO NOTHING";

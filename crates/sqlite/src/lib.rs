@@ -14,10 +14,10 @@ mod health;
 mod hints;
 mod key;
 mod ledger;
-#[cfg(feature = "chat")]
-mod log_store;
 mod options;
 mod queue;
+#[cfg(feature = "chat")]
+mod rows;
 mod schema;
 mod state;
 mod sweep;
@@ -30,11 +30,12 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rusqlite::types::Type;
 use rusqlite::{Connection, Transaction};
 use tokio::time::{Instant, sleep};
 use ui_message_stream::approval::store::FailureLog;
 use ui_message_stream::approval::{Principal, UnixMillis};
+#[cfg(feature = "chat")]
+use ui_message_stream_chat::store::rows::KnownLogs;
 
 pub use self::error::SqliteError;
 pub use self::options::SqliteOptions;
@@ -144,7 +145,7 @@ use self::writer::{Operation, Writer};
 /// set back by more, it was wrong before, and the store follows it.
 ///
 /// # Formats
-/// The tables have a schema number, and each approval the number of its format. A file with a newer schema
+/// The tables have a schema number, and each approval the number of its format. A file with another schema
 /// is refused, and so is an approval of a newer format. The store decodes no entry of a log.
 #[doc(alias = "database")]
 #[doc(alias = "persist")]
@@ -160,6 +161,8 @@ struct Inner {
     clock: Arc<Clock>,
     #[cfg(feature = "chat")]
     hints: Arc<Hints>,
+    #[cfg(feature = "chat")]
+    known: KnownLogs,
     health: Arc<FileHealth>,
     path: PathBuf,
     options: SqliteOptions,
@@ -279,19 +282,9 @@ fn nothing(_: &Transaction<'_>, _: i64) -> DbResult<()> {
 }
 
 /// Returns an owner as it is stored: different owners never have the same text.
-/// [`Principal`] is deserialized from it.
+/// It is the name of the partition of the user.
 fn owner_key(owner: &Principal) -> String {
     serde_json::json!([owner.tenant(), owner.id()]).to_string()
-}
-
-/// Returns the owner that was stored.
-fn owner(key: String) -> rusqlite::Result<Principal> {
-    let unreadable =
-        |error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error));
-    let (tenant, id): (Option<String>, Option<String>) =
-        serde_json::from_str(&key).map_err(unreadable)?;
-    let owner = id.map_or_else(Principal::anonymous, Principal::new);
-    Ok(tenant.into_iter().fold(owner, Principal::with_tenant))
 }
 
 #[cfg(doctest)]

@@ -7,6 +7,8 @@ use std::time::Duration;
 use rusqlite::Connection;
 use ui_message_stream::approval::UnixMillis;
 use ui_message_stream::approval::store::FailureLog;
+#[cfg(feature = "chat")]
+use ui_message_stream_chat::store::rows::KnownLogs;
 
 use crate::clock::Clock;
 use crate::error::{DbResult, SqliteError};
@@ -70,7 +72,8 @@ impl SqliteOptions {
     ///   other users have access to the file.
     /// - [`SqliteError::ReadOnly`] if this process may not write the file.
     /// - [`SqliteError::OtherDatabase`] if the file is not one of this package.
-    /// - [`SqliteError::NewerSchema`] if a newer version of this package has created the tables.
+    /// - [`SqliteError::NewerSchema`] or [`SqliteError::OlderSchema`] if another version of this package has
+    ///   created the tables.
     /// - The other errors if the file cannot be read or written.
     pub async fn open(self, path: impl AsRef<Path>) -> Result<SqliteStore, SqliteError> {
         let path = path.as_ref().to_owned();
@@ -99,6 +102,8 @@ impl SqliteOptions {
             clock,
             #[cfg(feature = "chat")]
             hints: Arc::new(Hints::default()),
+            #[cfg(feature = "chat")]
+            known: KnownLogs::default(),
             health,
             path,
             options: self,

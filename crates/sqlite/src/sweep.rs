@@ -1,6 +1,8 @@
 //! [`SqliteStore::sweep`]: deletes what is kept no longer.
 
 use rusqlite::Transaction;
+#[cfg(feature = "chat")]
+use ui_message_stream_chat::store::LogStore;
 
 use crate::error::SqliteError;
 use crate::file::Durability;
@@ -22,19 +24,22 @@ impl SqliteStore {
     /// # Cancel safety
     /// If the future is dropped, the rest is deleted by the next call.
     pub async fn sweep(&self) -> Result<(), SqliteError> {
-        let rest = self.sweep_rest().await;
         #[cfg(feature = "chat")]
-        let rest = self.sweep_logs().await.and(rest);
-        rest
+        {
+            LogStore::sweep(self).await.map(drop).map_err(SqliteError::from_chat)
+        }
+        #[cfg(not(feature = "chat"))]
+        {
+            self.sweep_rest().await
+        }
     }
 
     /// Deletes what is not of a log.
-    async fn sweep_rest(&self) -> Result<(), SqliteError> {
+    pub(crate) async fn sweep_rest(&self) -> Result<(), SqliteError> {
         loop {
             let deleted = self.write(Durability::Written, |transaction: &Transaction<'_>, now| {
                 let users = transaction.prepare_cached(SWEEP_DELETED_USERS)?.execute([now])?;
-                let deletions = transaction.prepare_cached(SWEEP_DELETIONS)?.execute([now])?;
-                Ok(users + deletions + ledger::sweep(transaction, now)?)
+                Ok(users + ledger::sweep(transaction, now)?)
             });
             if deleted.await? == 0 {
                 return Ok(());
@@ -46,7 +51,3 @@ impl SqliteStore {
 // A day.
 const SWEEP_DELETED_USERS: &str = "DELETE FROM deleted_users WHERE owner IN \
     (SELECT owner FROM deleted_users WHERE deleted_at <= ?1 - 86400000 LIMIT 200)";
-// 30 days.
-const SWEEP_DELETIONS: &str = "DELETE FROM log_deliveries WHERE (owner, chat) IN \
-    (SELECT owner, chat FROM log_deliveries \
-        WHERE position = 9007199254740991 AND due_at <= ?1 - 2592000000 LIMIT 200)";

@@ -2,6 +2,8 @@
 
 use rusqlite::{Transaction, params};
 use ui_message_stream::approval::Principal;
+#[cfg(feature = "chat")]
+use ui_message_stream_chat::store::LogStore;
 
 use crate::error::SqliteError;
 use crate::file::Durability;
@@ -47,7 +49,7 @@ impl SqliteStore {
         self.write(Durability::Written, mark).await?;
         let mut approvals = self.delete_approvals(&owner).await?;
         #[cfg(feature = "chat")]
-        let chats = self.delete_logs(user).await?;
+        let chats = LogStore::delete_user(self, user).await.map_err(SqliteError::from_chat)?;
         #[cfg(feature = "chat")]
         self.purge_removed().await?;
         approvals += self.delete_approvals(&owner).await?;
@@ -78,7 +80,7 @@ impl SqliteStore {
 /// A user without chats here may have them in another store, and then this store does not know which
 /// runs have begun since.
 const MARK: &str = "INSERT INTO deleted_users SELECT ?1, ?2 \
-    WHERE EXISTS (SELECT 1 FROM logs WHERE owner = ?1) \
+    WHERE EXISTS (SELECT 1 FROM rows WHERE partition = ?1) \
     ON CONFLICT (owner) DO UPDATE SET deleted_at = excluded.deleted_at";
 const APPROVALS: &str = "DELETE FROM approvals WHERE id IN \
     (SELECT id FROM approvals WHERE requester = ?1 LIMIT 200)";

@@ -5,7 +5,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use crate::error::{DbResult, SqliteError};
 
 /// Creates the tables of an empty database, in one transaction. Another process that does the same
-/// waits, and then finds nothing to do. Fails if the tables have a newer schema.
+/// waits, and then finds nothing to do. Fails if the tables have another schema.
 pub(crate) fn create_tables(connection: &mut Connection) -> DbResult<()> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     if schema_of(&transaction)? == 0 {
@@ -16,8 +16,8 @@ pub(crate) fn create_tables(connection: &mut Connection) -> DbResult<()> {
     Ok(())
 }
 
-/// Returns the schema of the tables: 0 of an empty database. Fails if it is newer than this version
-/// reads, or if the tables are of another program.
+/// Returns the schema of the tables: 0 of an empty database. Fails if it is newer or older than what this
+/// version reads, or if the tables are of another program.
 fn schema_of(transaction: &Transaction<'_>) -> DbResult<i64> {
     let number = |name| transaction.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let application = number("application_id")?;
@@ -30,12 +30,15 @@ fn schema_of(transaction: &Transaction<'_>) -> DbResult<i64> {
     }
     match schema {
         schema if schema > SCHEMA => Err(SqliteError::NewerSchema { schema, known: SCHEMA }.into()),
+        schema if (1..SCHEMA).contains(&schema) => {
+            Err(SqliteError::OlderSchema { schema, known: SCHEMA }.into())
+        }
         schema => Ok(schema),
     }
 }
 
 /// The number of the schema in `tables.sql`.
-const SCHEMA: i64 = 1;
+const SCHEMA: i64 = 2;
 
 /// `UIMS`, which `tables.sql` writes.
 const APPLICATION: i64 = 0x5549_4D53;

@@ -58,8 +58,18 @@ impl Folder {
         Connection::open(self.file()).unwrap()
     }
 
+    /// Counts the rows of a table, or of one kind of the rows of chats.
     pub(crate) fn count(&self, table: &str) -> i64 {
-        let count = format!("SELECT count(*) FROM {table}");
+        let rows = match table {
+            "logs" => "rows WHERE substr(name, 1, 1) = CAST('h' AS BLOB)",
+            "log_entries" => "items WHERE sequence = 0",
+            "log_messages" => "items WHERE sequence = 1",
+            "log_snapshots" => "items WHERE sequence = 2",
+            "log_ended_runs" => "rows WHERE json_array_length(CAST(body AS TEXT), '$.r') > 0",
+            "removed_logs" => "removed_rows",
+            table => table,
+        };
+        let count = format!("SELECT count(*) FROM {rows}");
         self.connect().query_row(&count, [], |row| row.get(0)).unwrap()
     }
 }

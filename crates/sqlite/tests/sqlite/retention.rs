@@ -8,7 +8,7 @@ use chat_test_support::store_requests::{
     adas, appended, begin, control, create, creation, end, key, load, put, read_from,
 };
 use ui_message_stream::approval::Principal;
-use ui_message_stream_chat::store::{AppendLog, LogStore, MAX_ENDED_BYTES, MAX_SWEPT};
+use ui_message_stream_chat::store::{AppendLog, LogStore, MAX_SWEPT};
 use ui_message_stream_sqlite::SqliteStore;
 
 use crate::folder::{Folder, at};
@@ -70,7 +70,7 @@ async fn what_a_sweep_cannot_delete_does_not_keep_it_from_the_rest() {
     begin(&store, &ended).await;
     end(&store, &ended, 1).await;
     assert!(put(&store, &ended, 2, &["message"]).await);
-    let refuse = "CREATE TRIGGER refuse BEFORE DELETE ON logs BEGIN SELECT RAISE(ABORT, ''); END";
+    let refuse = "CREATE TRIGGER refuse BEFORE DELETE ON rows BEGIN SELECT RAISE(ABORT, ''); END";
     folder.connect().execute_batch(refuse).unwrap();
     store.set_test_time(at(600));
     store.sweep().await.unwrap_err();
@@ -132,36 +132,6 @@ async fn lost_runs_that_cannot_be_ended_do_not_hide_the_others() {
         named.extend(lost.into_iter().map(|(key, _)| key));
     }
     assert_eq!(named.len(), MAX_SWEPT + 20);
-}
-
-#[tokio::test]
-async fn the_oldest_of_the_runs_that_have_ended_go_if_these_have_too_many_bytes() {
-    let (folder, store) = Folder::with_store_at(0).await;
-    let keys = ["first", "second", "third"].map(adas);
-    for (second, key) in (1..).zip(&keys) {
-        store.set_test_time(at(second));
-        begin(&store, key).await;
-        end(&store, key, 1).await;
-        assert!(put(&store, key, 2, &["message"]).await);
-    }
-    // As if each were so large.
-    folder
-        .connect()
-        .execute_batch(&format!("UPDATE log_ended_runs SET bytes = {}", MAX_ENDED_BYTES / 2))
-        .unwrap();
-    sweep_at(&store, 4).await;
-    let mut kept = Vec::new();
-    for key in &keys {
-        kept.push(read_from(&store, key, 0).await.is_some());
-    }
-    assert_eq!(kept, [false, true, true]);
-    // They have ended before the clock was set back.
-    folder
-        .connect()
-        .execute_batch("UPDATE log_ended_runs SET ended_at = ended_at + 3600000")
-        .unwrap();
-    sweep_at(&store, 5).await;
-    assert_eq!(folder.count("log_ended_runs"), 0);
 }
 
 async fn sweep_at(store: &SqliteStore, second: u64) {

@@ -23,7 +23,10 @@ async fn an_error_of_one_operation_is_no_error_of_those_that_wait_with_it() {
         begin(&store, key).await;
     }
     let other = folder.connect();
-    other.execute_batch("UPDATE logs SET live_run = x'FF' WHERE key = 5").unwrap();
+    let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON items \
+        WHEN NEW.row_id = (SELECT id FROM rows WHERE name = CAST('hchat 4' AS BLOB)) \
+        BEGIN SELECT RAISE(ABORT, ''); END";
+    other.execute_batch(refuse).unwrap();
 
     // All of them wait for the lock of another process, so the next transaction holds most of them.
     other.execute_batch("BEGIN IMMEDIATE").unwrap();

@@ -12,6 +12,10 @@ async fn what_a_turn_writes_is_counted() {
     let log = folder.file().with_extension("db-wal");
     let written = async || written(&std::fs::read(&log).unwrap());
     let [transactions, pages] = costs_of_ten_turns(Arc::new(store), written).await;
+    test_support::external_processes::say(&format!(
+        "pages of ten turns: {}",
+        pages.iter().sum::<u64>()
+    ));
     assert_eq!(transactions[5], 3, "{transactions:?}");
     // Turns differ in how many pages they split.
     assert!((200..=260).contains(&pages.iter().sum::<u64>()), "{pages:?}");
