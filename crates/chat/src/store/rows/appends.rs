@@ -61,7 +61,8 @@ pub(super) async fn append_log(
         };
         let ended = after.ended.map(|begin| (begin, now));
         let mut steps = Vec::new();
-        let (mut step, loaded) = step_of(&append, &stored, (user_version, after), now, &mut steps);
+        let (mut step, loaded) =
+            step_of(rows, &append, &stored, (user_version, after), now, &mut steps);
         for other in others.iter().flatten() {
             step = step.expect(&row_of(&other.chat.as_str().into()), other.log.version);
         }
@@ -83,6 +84,7 @@ pub(super) async fn append_log(
 
 /// Returns the step of an append, and the log after it. Those before it go to `before`.
 fn step_of(
+    rows: &impl Rows,
     append: &AppendLog<'_>,
     stored: &Loaded,
     (user_version, mut after): (Version, After),
@@ -93,7 +95,7 @@ fn step_of(
     let row = row_of(&key.chat);
     let length = stored.length + entries.len() as u64;
     if after.is_put {
-        before.extend(place_due(key, &mut after.head, length, now));
+        before.extend(place_due(rows, key, &mut after.head, length, now));
     }
     let mut step = Step::of(&key.owner).expect(&row, stored.version);
     // What other servers decide on has to be on the disk.
@@ -114,7 +116,7 @@ fn step_of(
         step = step.write(Write::Move { list, member, from: placed, to: Some(to) });
     }
     if append.is_for_sink {
-        before.push(Step::moving(UNDELIVERED, key, None, Some(now)));
+        before.push(Step::moving(rows, UNDELIVERED, key, None, Some(now)));
         let delivery = rules::delivery(&after.head, length, now);
         step.put(&delivery_row(&key.chat), &delivery);
     }

@@ -21,7 +21,7 @@ pub(super) async fn change(
         let mut reply = run(rows, Step::of(&key.owner).read_log(&key.chat)).await?;
         let (stored, now) = (reply.log()?, reply.now.0);
         let Some((mut head, step)) = decide(&stored, now) else { return Ok(false) };
-        let due = place_due(key, &mut head, stored.length, now);
+        let due = place_due(rows, key, &mut head, stored.length, now);
         let mut step = step.expect(&row, stored.version);
         step.put(&row, &head);
         let replies = rows.run(due.into_iter().chain([step]).collect()).await?;
@@ -61,7 +61,7 @@ pub(super) async fn delete_logs(
             step = step.expect(&row, stored.version).write(Write::Delete(row));
             step = step.write(Write::Move { list, member, from: Some(head.updated_at), to: None });
             if let Some(deletion) = delivery.and_then(|it| rules::deletion(&it, head.epoch, now)) {
-                steps.push(Step::moving(UNDELIVERED, &key, None, Some(now)));
+                steps.push(Step::moving(rows, UNDELIVERED, &key, None, Some(now)));
                 step = step.expect(&delivery_row(chat), delivery_version);
                 step.put(&delivery_row(chat), &deletion);
             }
@@ -88,13 +88,19 @@ pub(super) async fn delete_expired(rows: &impl Rows, key: &LogKey) -> Result<(),
 }
 
 /// Places a log in the list of what is to sweep, if there is something to do before its first place.
-pub(super) fn place_due(key: &LogKey, head: &mut Head, length: u64, now: u64) -> Option<Step> {
+pub(super) fn place_due(
+    rows: &impl Rows,
+    key: &LogKey,
+    head: &mut Head,
+    length: u64,
+    now: u64,
+) -> Option<Step> {
     let due = rules::due(head, length, now)?;
     if head.due.is_some_and(|placed| placed <= due) {
         return None;
     }
     head.due = Some(due);
-    Some(Step::moving(DUE, key, None, Some(due)))
+    Some(Step::moving(rows, DUE, key, None, Some(due)))
 }
 
 pub(super) type Listed = Vec<(u64, String, Option<Head>)>;

@@ -40,6 +40,13 @@ pub trait Rows: Send + Sync + fmt::Debug + 'static {
         Box::pin(async { Ok(()) })
     }
 
+    /// Returns over how many partitions each list of the chats of all users is spread, by a hash of their owners. A
+    /// database whose partitions are on several machines has more than one. A read of a list is a step for each. The
+    /// number of a stored database never changes: what is listed in other partitions is not found.
+    fn list_partitions(&self) -> u64 {
+        1
+    }
+
     /// Returns how many bytes are kept of runs that this process has ended.
     fn max_ended_bytes(&self) -> usize {
         usize::MAX

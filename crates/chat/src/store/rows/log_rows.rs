@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use serde::Serialize;
 
+use super::database::Rows;
 use super::rules::head::{Delivery, Head, Loaded, UnreadableRow, User, read};
 use super::step::{Found, Hint, Item, Read, Reply, Sequence, Step, Version, Write};
 use crate::store::{ChatStoreError, EntryKind, Epoch, LogKey, StoredEntry};
@@ -53,15 +54,22 @@ impl Step {
         Step { partition: partition_of(owner), ..Step::default() }
     }
 
+    /// Returns a step without reads and writes in one of the partitions of a list of the chats of all users.
+    pub(super) fn of_list(list: &str, number: u64) -> Self {
+        Step { partition: format!("{list}{number}"), ..Step::default() }
+    }
+
     /// Returns a step that moves a chat in a list of the chats of all users.
     pub(super) fn moving(
-        (partition, list): (&str, &'static str),
+        rows: &impl Rows,
+        list: &'static str,
         key: &LogKey,
         from: Option<u64>,
         to: Option<u64>,
     ) -> Self {
         let moved = Write::Move { list, member: member_of(key), from, to };
-        Step { partition: partition.to_owned(), can_wait: true, ..Step::default() }.write(moved)
+        let number = hash(&partition_of(&key.owner)) % rows.list_partitions().max(1);
+        Step { can_wait: true, ..Step::of_list(list, number) }.write(moved)
     }
 
     pub(super) fn expect(mut self, row: &str, version: Version) -> Self {
@@ -224,6 +232,12 @@ pub(super) fn all(row: &str, sequence: Sequence, from: u64, max_bytes: usize) ->
     Read::Items { row: row.to_owned(), sequence, from, max_bytes, only_marked: false }
 }
 
+/// FNV-1a, which stays the same in each version of Rust.
+fn hash(text: &str) -> u64 {
+    let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
 #[expect(clippy::disallowed_methods, reason = "a store is glue")]
 pub(super) fn new_version() -> Version {
     (uuid::Uuid::new_v4().as_u64_pair().1 & ((1 << 53) - 1)).max(1)
@@ -255,11 +269,11 @@ pub(super) const USER: &str = "u";
 /// The list of the chats of a user, by the time of their last update.
 pub(super) const CHATS: &str = "chats";
 
-/// The partition and the list of the chats to sweep.
-pub(super) const DUE: (&str, &str) = ("due", "logs");
+/// The list of the chats of all users to sweep.
+pub(super) const DUE: &str = "due";
 
-/// The partition and the list of the chats that a sink has to get.
-pub(super) const UNDELIVERED: (&str, &str) = ("undelivered", "logs");
+/// The list of the chats of all users that a sink has to get.
+pub(super) const UNDELIVERED: &str = "undelivered";
 
 /// JSON escapes it, so it is not in the name of a partition.
 const SEPARATOR: char = '\u{1f}';

@@ -15,8 +15,8 @@
 //! | `memory` | rows in memory, as an example and for tests |
 //!
 //! # What is stored
-//! A *partition* is what one step can reach. Each user has one, and two hold the lists of the chats of all users:
-//! those to sweep, and those that a sink has to get. In a partition are *rows* with a version, and *lists*. A row owns
+//! A *partition* is what one step can reach. Each user has one, and others hold the lists of the chats of all
+//! users: those to sweep, and those that a sink has to get. In a partition are *rows* with a version, and *lists*. A row owns
 //! *sequences* of items at consecutive positions, which are deleted with it.
 //!
 //! An entry in a list of another partition is written before the row that it belongs to, and removed after it. So

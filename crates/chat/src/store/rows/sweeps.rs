@@ -22,7 +22,7 @@ pub(super) async fn sweep(rows: &impl Rows) -> (LeftToServer, Result<(), ChatSto
     let mut visited = BTreeSet::new();
     let mut after = None;
     loop {
-        let members = match list(rows, DUE, after.take()).await {
+        let members = match list(rows, DUE, after.take(), 2 * MAX_SWEPT).await {
             Ok((members, now)) => members.into_iter().take_while(|(at, _)| *at <= now).collect(),
             Err(error) => {
                 result = result.and(Err(error));
@@ -89,9 +89,9 @@ async fn visit(
         // A later place may be the one of the row.
         if head.due.is_some_and(|due| place.is_some_and(|place| due <= place)) && is_complete {
             head.due = retained.due;
-            steps.extend(head.due.map(|due| Step::moving(DUE, key, None, Some(due))));
+            steps.extend(head.due.map(|due| Step::moving(rows, DUE, key, None, Some(due))));
         } else {
-            steps.extend(place_due(key, &mut head, stored.length, now));
+            steps.extend(place_due(rows, key, &mut head, stored.length, now));
         }
         if head != *before {
             let mut step = Step::of(&key.owner).expect(&row, stored.version);
@@ -118,7 +118,7 @@ async fn visit(
 /// Removes a place of the list of what is to sweep.
 async fn leave(rows: &impl Rows, key: &LogKey, place: Option<u64>) -> Result<(), ChatStoreError> {
     if place.is_some() {
-        run(rows, Step::moving(DUE, key, place, None)).await?;
+        run(rows, Step::moving(rows, DUE, key, place, None)).await?;
     }
     Ok(())
 }
@@ -148,7 +148,7 @@ async fn forget_too_many(rows: &impl Rows) -> Result<(), ChatStoreError> {
 async fn forget_deletions(rows: &impl Rows) -> Result<(), ChatStoreError> {
     let mut after = None;
     loop {
-        let (members, now) = list(rows, UNDELIVERED, after.take()).await?;
+        let (members, now) = list(rows, UNDELIVERED, after.take(), 2 * MAX_SWEPT).await?;
         let is_old = |(at, _): &(u64, _)| at.saturating_add(millis(KEPT_UNDELIVERED)) <= now;
         after = members.last().filter(|last| is_old(last)).cloned();
         for (place, member) in members.into_iter().take_while(is_old) {
@@ -158,7 +158,7 @@ async fn forget_deletions(rows: &impl Rows) -> Result<(), ChatStoreError> {
             let (version, delivery) = run(rows, step).await?.delivery()?;
             if delivery.is_some_and(|delivery| delivery.position == Undelivered::DELETED) {
                 let step = Step::of(&key.owner).expect(&row, version).write(Write::Delete(row));
-                let leave = Step::moving(UNDELIVERED, &key, Some(place), None);
+                let leave = Step::moving(rows, UNDELIVERED, &key, Some(place), None);
                 rows.run(vec![step, leave]).await?;
             }
         }
@@ -176,24 +176,12 @@ pub(super) async fn take_undelivered(
 ) -> Result<Vec<Undelivered>, ChatStoreError> {
     let mut taken = Vec::new();
     loop {
-        let due = |after, limit| Read::Members {
-            list: UNDELIVERED.1,
-            after,
-            is_descending: false,
-            limit,
-        };
-        let partition = UNDELIVERED.0.to_owned();
-        let step = Step { partition, ..Step::default() }.read(due(None, limit - taken.len()));
-        let mut reply = run(rows, step).await?;
-        let now = reply.now.0;
-        let mut members = reply.members()?;
+        let (mut members, now) = list(rows, UNDELIVERED, None, limit - taken.len()).await?;
         members.retain(|(at, _)| *at <= now);
         if members.is_empty() {
             // What is due in more than an hour was taken before the clock was set back.
-            let partition = UNDELIVERED.0.to_owned();
             let after = Some((now + MAX_RETRY_AFTER, String::from(char::MAX)));
-            let step = Step { partition, ..Step::default() }.read(due(after, limit - taken.len()));
-            members = run(rows, step).await?.members()?;
+            (members, _) = list(rows, UNDELIVERED, after, limit - taken.len()).await?;
         }
         if members.is_empty() {
             return Ok(taken);
@@ -212,7 +200,7 @@ pub(super) async fn take_undelivered(
             // Otherwise the chat has another place.
             let delivery = delivery.filter(|it| it.due.is_some_and(|due| due <= *place));
             let to = delivery.as_ref().map(|_| next);
-            steps.push(Step::moving(UNDELIVERED, &key, Some(*place), to));
+            steps.push(Step::moving(rows, UNDELIVERED, &key, Some(*place), to));
             if let Some(mut delivery) = delivery {
                 delivery.due = Some(next);
                 let row = delivery_row(&key.chat);
@@ -253,7 +241,7 @@ pub(super) async fn acknowledge(
             None => step.writes.push(Write::Delete(row.clone())),
         }
         let leave =
-            stored.due.map(|due| Step::moving(UNDELIVERED, &delivered.key, Some(due), None));
+            stored.due.map(|due| Step::moving(rows, UNDELIVERED, &delivered.key, Some(due), None));
         let [reply, ..] = &rows.run([step].into_iter().chain(leave).collect()).await?[..] else {
             return Ok(None);
         };
@@ -266,14 +254,21 @@ pub(super) async fn acknowledge(
 /// Reads the first members of a list of the chats of all users, after a place.
 async fn list(
     rows: &impl Rows,
-    (partition, list): (&str, &'static str),
+    list: &'static str,
     after: Option<(u64, String)>,
+    limit: usize,
 ) -> Result<(Vec<(u64, String)>, u64), ChatStoreError> {
-    let read = Read::Members { list, after, is_descending: false, limit: 2 * MAX_SWEPT };
-    let step = Step { partition: partition.to_owned(), ..Step::default() }.read(read);
-    let mut reply = run(rows, step).await?;
-    let now = reply.now.0;
-    Ok((reply.members()?, now))
+    let read = Read::Members { list, after, is_descending: false, limit };
+    let step = |number| Step::of_list(list, number).read(read.clone());
+    let steps = (0..rows.list_partitions().max(1)).map(step);
+    let (mut members, mut now) = (Vec::new(), u64::MAX);
+    for mut reply in rows.run(steps.collect()).await? {
+        now = now.min(reply.now.0);
+        members.extend(reply.members()?);
+    }
+    members.sort();
+    members.truncate(limit);
+    Ok((members, now))
 }
 
 /// How many entries are removed in one step.
