@@ -152,8 +152,5 @@ fn a_server_whose_file_was_removed_is_not_ready_and_says_so_in_its_log() {
 
 fn chats_in(file: &Path) -> usize {
     let count = "SELECT count(*) FROM rows WHERE CAST(substr(hex(name), 1, 2) AS INTEGER) = 68";
-    run(&format!("sqlite3 {} '{count}'", file.display()), Path::new("."))
-        .trim()
-        .parse()
-        .unwrap()
+    run(&format!("sqlite3 {} '{count}'", file.display()), Path::new(".")).trim().parse().unwrap()
 }
