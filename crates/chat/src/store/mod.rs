@@ -8,11 +8,9 @@ mod clock;
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 mod cursor;
-mod deliveries;
 mod error;
 mod log_head;
 mod log_store;
-mod memory;
 pub mod rows;
 
 pub use self::append_log::{
@@ -26,6 +24,6 @@ pub use self::log_store::{
     ListChats, LoadLog, LoadedLog, LogPage, LogStore, MAX_ENDED_BYTES, MAX_SWEPT, PutSnapshot,
     ReadLogEntries, ReadMessages, Snapshot, Unchanged,
 };
-pub use self::memory::InMemoryLogStore;
+pub use self::rows::memory::InMemoryLogStore;
 
 pub(crate) use self::clock::system_time;

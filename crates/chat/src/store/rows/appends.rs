@@ -44,6 +44,7 @@ pub(super) async fn append_log(
                 return Ok(AppendResult::Conflict);
             }
             Err(Refused::TooManyRuns) => return Ok(AppendResult::TooManyRuns),
+            Err(Refused::TooManyChats) if rows.make_place(owner).await? => continue,
             Err(Refused::TooManyChats) if has_swept => return Ok(AppendResult::TooManyChats),
             Err(Refused::TooManyChats) => {
                 delete_all_expired(rows, owner).await?;

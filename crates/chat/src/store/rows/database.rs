@@ -40,6 +40,18 @@ pub trait Rows: Send + Sync + fmt::Debug + 'static {
         Box::pin(async { Ok(()) })
     }
 
+    /// Makes a place for another chat of a user who has the maximum number, if the database may lose chats. Returns
+    /// whether there is one. The default returns `false`.
+    ///
+    /// # Errors
+    /// [`ChatStoreError`] if the database cannot be read or written.
+    fn make_place<'a>(
+        &'a self,
+        _owner: &'a Principal,
+    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
+        Box::pin(async { Ok(false) })
+    }
+
     /// Returns over how many partitions each list of the chats of all users is spread, by a hash of their owners. A
     /// database whose partitions are on several machines has more than one. A read of a list is a step for each. The
     /// number of a stored database never changes: what is listed in other partitions is not found.

@@ -42,10 +42,14 @@ pub(super) fn member_of(key: &LogKey) -> String {
 /// Returns the chat that a member stands for.
 pub(super) fn key_of(member: &str) -> Result<LogKey, ChatStoreError> {
     let (owner, chat) = member.split_once(SEPARATOR).ok_or(UnreadableRow)?;
-    let (tenant, id): (Option<String>, Option<String>) = read(owner.as_bytes())?;
+    Ok(LogKey { owner: owner_of(owner)?, chat: chat.into() })
+}
+
+/// Returns the user of a [partition](partition_of).
+pub(super) fn owner_of(partition: &str) -> Result<Principal, ChatStoreError> {
+    let (tenant, id): (Option<String>, Option<String>) = read(partition.as_bytes())?;
     let owner = id.map_or_else(Principal::anonymous, Principal::new);
-    let owner = tenant.into_iter().fold(owner, Principal::with_tenant);
-    Ok(LogKey { owner, chat: chat.into() })
+    Ok(tenant.into_iter().fold(owner, Principal::with_tenant))
 }
 
 impl Step {

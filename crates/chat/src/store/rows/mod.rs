@@ -12,7 +12,7 @@
 //! | `known_logs` | what a process knows of the logs that it writes |
 //! | `changes`, `appends`, `sweeps` | load rows, ask a rule, and write what it decides |
 //! | `logs` | the functions of [`LogStore`](super::LogStore) |
-//! | `memory` | rows in memory, as an example and for tests |
+//! | `memory` | rows in memory, and what goes first if they are too many |
 //!
 //! # What is stored
 //! A *partition* is what one step can reach. Each user has one, and others hold the lists of the chats of all
@@ -28,8 +28,7 @@ mod database;
 mod known_logs;
 mod log_rows;
 mod logs;
-#[cfg(any(test, feature = "testing"))]
-pub mod memory;
+pub(super) mod memory;
 mod rules;
 mod step;
 mod sweeps;

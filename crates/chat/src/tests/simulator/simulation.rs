@@ -16,7 +16,6 @@ use crate::log::client::Client;
 use crate::log::decision::{Goal, TurnSettings};
 use crate::log::turn::LogTurn;
 use crate::log::turn_io::{Action, Input};
-use crate::store::rows::memory::MemoryRows;
 use crate::store::{Epoch, InMemoryLogStore};
 use ui_message_stream::approval::UnixMillis;
 use ui_message_stream::chunk::Version;
@@ -50,11 +49,8 @@ impl Simulation {
             limits = limits.with_max_user_runs(1);
         }
         let ledger_fails = random.one_in(4);
-        let store: Arc<dyn SimulatedStore> = if seed & 1 == 0 {
-            Arc::new(InMemoryLogStore::with_test_clock(UnixMillis(0)))
-        } else {
-            Arc::new(MemoryRows::with_test_clock(UnixMillis(0)))
-        };
+        let store: Arc<dyn SimulatedStore> =
+            Arc::new(InMemoryLogStore::with_test_clock(UnixMillis(0)));
         let chats = if random.one_in(3) { 1 + random.below(MAX_CHATS) } else { 1 };
         let millis = if random.one_in(3) { 0 } else { 1 + random.below(60) as u64 };
         let append_interval = Duration::from_millis(millis);

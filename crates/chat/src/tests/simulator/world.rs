@@ -21,7 +21,6 @@ use crate::log::state::ChatState;
 use crate::log::turn::LogTurn;
 use crate::log::turn_io::{Effect, EffectId};
 use crate::store::InMemoryLogStore;
-use crate::store::rows::memory::MemoryRows;
 use crate::store::{
     AppendResult, Epoch, LoadLog, LoadedLog, LogKey, LogPage, LogStore, ReadLogEntries, StoredEntry,
 };
@@ -76,12 +75,6 @@ pub(super) trait SimulatedStore: LogStore {
 }
 
 impl SimulatedStore for InMemoryLogStore {
-    fn set_time(&self, now: UnixMillis) {
-        self.set_test_time(now);
-    }
-}
-
-impl SimulatedStore for MemoryRows {
     fn set_time(&self, now: UnixMillis) {
         self.set_test_time(now);
     }

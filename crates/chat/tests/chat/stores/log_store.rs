@@ -151,6 +151,8 @@ async fn a_chat_does_not_count_after_its_time() {
     store.set_test_time(UnixMillis(1_499));
     assert!(load(&store, &key).await.is_some());
     store.set_test_time(UnixMillis(1_500));
+    assert!(load(&store, &key).await.is_none());
+    store.sweep().await.unwrap();
     assert!(format!("{store:?}").contains("users: 0"), "{store:?}");
 }
 

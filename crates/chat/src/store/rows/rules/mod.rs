@@ -65,9 +65,6 @@ pub(super) fn append(
     let mut head = match (before, append.expected) {
         (Some(head), _) => head.clone(),
         (None, Expected::NoLog(_)) if stored.head.is_some() => return Err(Refused::Expired),
-        (None, Expected::NoLog(_)) if user.chats >= append.limits.chats as u64 => {
-            return Err(Refused::TooManyChats);
-        }
         (None, Expected::NoLog(epoch)) => {
             user_after.chats += 1;
             Head::new(epoch, now)
@@ -78,6 +75,10 @@ pub(super) fn append(
     let mut has_to_end = None;
     if append.live_run.new_run().is_some() && live.is_none() {
         has_to_end = take_place(chat, user, others, append.limits, now)?;
+    }
+    // After the places: a chat that is refused displaces no other.
+    if before.is_none() && user.chats >= append.limits.chats as u64 {
+        return Err(Refused::TooManyChats);
     }
     let length = stored.length;
     let mut ended = None;
