@@ -220,9 +220,9 @@ impl Hint {
     }
 }
 
-const FIND_LIST: &str = "SELECT (SELECT count(*) FROM places WHERE partition = ?1), at, version \
+const FIND_LIST: &str = "SELECT (SELECT count(*) FROM places WHERE partition = ?1 AND list = 'chats'), at, version \
     FROM places JOIN rows ON rows.partition = ?1 AND name = CAST('h' || member AS BLOB) \
-    WHERE places.partition = ?1 ORDER BY at DESC, member DESC LIMIT 1";
+    WHERE places.partition = ?1 AND list = 'chats' ORDER BY at DESC, member DESC LIMIT 1";
 /// Logs whose time has passed are there until they are swept.
 const FIND: &str = "SELECT body, \
         (SELECT max(position) + 1 FROM items WHERE row_id = rows.id AND sequence = ?3) \

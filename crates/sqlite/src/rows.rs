@@ -110,7 +110,8 @@ struct Steps(Vec<Step>);
 
 impl Operation<(Vec<Reply>, Vec<i64>)> for Steps {
     fn is_frames(&self) -> bool {
-        self.0.iter().all(|step| step.can_wait)
+        let is_push = |write: &Write| matches!(write, Write::Push { .. });
+        self.0.iter().all(|step| step.can_wait && step.writes.iter().all(is_push))
     }
 
     fn run(self, transaction: &Transaction<'_>, now: i64) -> DbResult<(Vec<Reply>, Vec<i64>)> {

@@ -1,6 +1,10 @@
 //! Appends: the rows are loaded, the rule decides, and one step writes.
 
-use super::changes::{LISTED_AT_ONCE, delete_expired, delete_logs, heads, place_due, run};
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::changes::{LISTED_AT_ONCE, change, delete_expired, delete_logs, heads, place_due, run};
 use super::database::Rows;
 use super::known_logs::{Ended, lock};
 use super::log_rows::{CHATS, ENTRIES, READS, UNDELIVERED, USER, all, delivery_row, item, row_of};
@@ -25,7 +29,7 @@ pub(super) async fn append_log(
     let mut known = known.map(|(stored, _)| stored).zip(rows.now()).filter(|_| !needs_user);
     let mut others = None;
     let mut has_swept = false;
-    for _ in 0..MAX_ATTEMPTS {
+    for attempt in 1..=MAX_ATTEMPTS {
         let is_known = known.is_some();
         let (stored, now, user_version, user) = match known.take() {
             Some((stored, now)) => (stored, now.0, 0, User::default()),
@@ -55,11 +59,16 @@ pub(super) async fn append_log(
                 delete_expired(rows, append.key).await?;
                 continue;
             }
+            Err(Refused::Fenced) => {
+                sleep(FENCE_PAUSE).await;
+                continue;
+            }
             Err(Refused::NeedsOthers) => {
                 others = Some(load_others(rows, append.key, &user).await?);
                 continue;
             }
         };
+        let is_at = after.at.is_some();
         let ended = after.ended.map(|begin| (begin, now));
         let mut steps = Vec::new();
         let (mut step, loaded) =
@@ -72,6 +81,12 @@ pub(super) async fn append_log(
         let replies = rows.run(steps).await?;
         let Some(mut reply) = replies.into_iter().last().filter(|reply| reply.is_applied) else {
             others = None;
+            // The first one may have been decided by what this process knows.
+            if is_at && attempt > 1 {
+                let fence =
+                    |stored: &Loaded, now| Some((rules::fence(stored, now)?, Step::of(owner)));
+                change(rows, append.key, fence).await?;
+            }
             continue;
         };
         let end = reply.end()?.unwrap_or(head.first);
@@ -101,6 +116,7 @@ fn step_of(
     let mut step = Step::of(&key.owner).expect(&row, stored.version);
     // What other servers decide on has to be on the disk.
     step.can_wait = append.controls() == 0
+        && !matches!(append.expected, Expected::NoLog(_))
         && append.listed.is_none()
         && append.live_run == LiveRunChange::None
         && !append.is_for_sink;
@@ -199,6 +215,9 @@ async fn delete_all_expired(rows: &impl Rows, owner: &Principal) -> Result<(), C
 
 /// How many logs with a live run a process knows.
 const MAX_KNOWN: usize = 10_000;
+
+/// How long frames wait until they are decided again. All attempts are longer than a fence.
+const FENCE_PAUSE: Duration = Duration::from_millis(20);
 
 /// How often an append is decided again. Then its caller decides again.
 const MAX_ATTEMPTS: usize = 100;

@@ -23,9 +23,14 @@ pub(super) async fn change(
         let Some((mut head, step)) = decide(&stored, now) else { return Ok(false) };
         let due = place_due(rows, key, &mut head, stored.length, now);
         let mut step = step.expect(&row, stored.version);
-        step.put(&row, &head);
+        let version = step.put(&row, &head);
         let replies = rows.run(due.into_iter().chain([step]).collect()).await?;
         if replies.last().is_some_and(|reply| reply.is_applied) {
+            let mut live = lock(&rows.known().live);
+            let known = live.get_mut(key).filter(|(known, _)| known.version == stored.version);
+            if let Some((known, _)) = known {
+                (known.version, known.head) = (version, Some(head));
+            }
             return Ok(true);
         }
     }
@@ -47,6 +52,7 @@ pub(super) async fn delete_logs(
         let now = reply.now.0;
         let (user_version, mut user) = reply.user()?;
         let (mut steps, mut step, mut deleted) = (Vec::new(), Step::of(owner), 0);
+        let mut places = Vec::new();
         for chat in chats {
             let stored = reply.log()?;
             let (delivery_version, delivery) = reply.delivery()?;
@@ -65,6 +71,7 @@ pub(super) async fn delete_logs(
                 step = step.expect(&delivery_row(chat), delivery_version);
                 step.put(&delivery_row(chat), &deletion);
             }
+            places.extend(head.due.map(|due| Step::moving(rows, DUE, &key, Some(due), None)));
             lock(&rows.known().live).remove(&key);
             step = step.with_hint(&key, None);
         }
@@ -76,6 +83,7 @@ pub(super) async fn delete_logs(
         step.can_wait = deleted == 0;
         steps.push(step);
         if rows.run(steps).await?.last().is_some_and(|reply| reply.is_applied) {
+            rows.run(places).await?;
             return Ok(deleted);
         }
     }
@@ -87,7 +95,10 @@ pub(super) async fn delete_expired(rows: &impl Rows, key: &LogKey) -> Result<(),
     delete_logs(rows, &key.owner, chats, |stored, now| stored.log(now).is_none()).await.map(drop)
 }
 
-/// Places a log in the list of what is to sweep, if there is something to do before its first place.
+/// Moves a log in the list of what is to sweep, if there is something to do before its place.
+///
+/// The row has the place only after that. If it never gets it, the log is visited too early, and then has the place of
+/// the row again.
 pub(super) fn place_due(
     rows: &impl Rows,
     key: &LogKey,
@@ -99,8 +110,8 @@ pub(super) fn place_due(
     if head.due.is_some_and(|placed| placed <= due) {
         return None;
     }
-    head.due = Some(due);
-    Some(Step::moving(rows, DUE, key, None, Some(due)))
+    let placed = head.due.replace(due);
+    Some(Step::moving(rows, DUE, key, placed, Some(due)))
 }
 
 pub(super) type Listed = Vec<(u64, String, Option<Head>)>;

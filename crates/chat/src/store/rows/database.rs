@@ -13,8 +13,10 @@ use ui_message_stream::approval::{Principal, UnixMillis};
 
 /// A database of rows. Each type that implements it is a [`LogStore`](crate::store::LogStore).
 pub trait Rows: Send + Sync + fmt::Debug + 'static {
-    /// Runs steps, each of which is atomic and is compared alone. The steps of one call are not compared with each
-    /// other, and may be run in any order. Returns a reply for each.
+    /// Runs steps in their order. Each is atomic and is compared alone: one that is not applied does not keep the next
+    /// ones from it. After an error, no later step is run. Returns a reply for each.
+    ///
+    /// A step is never run again by the database, not even after a lost reply: its caller decides again.
     ///
     /// # Errors
     /// [`ChatStoreError`] if the database cannot be read or written. Steps may have been applied, or may still be.

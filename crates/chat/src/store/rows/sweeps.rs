@@ -6,6 +6,7 @@ use super::changes::{delete_expired, place_due, run};
 use super::database::Rows;
 use super::known_logs::lock;
 use super::log_rows::{DUE, ENTRIES, UNDELIVERED, delivery_row, key_of, row_of};
+use super::rules::head::MAX_SET_BACK;
 use super::rules::{self, Retained, millis};
 use super::step::{Read, Step, Write};
 use crate::store::{
@@ -21,17 +22,22 @@ pub(super) async fn sweep(rows: &impl Rows) -> (LeftToServer, Result<(), ChatSto
     // A log that has to be visited again has a place at the end.
     let mut visited = BTreeSet::new();
     let mut after = None;
+    let mut is_far = false;
     loop {
-        let members = match list(rows, DUE, after.take(), 2 * MAX_SWEPT).await {
-            Ok((members, now)) => members.into_iter().take_while(|(at, _)| *at <= now).collect(),
-            Err(error) => {
-                result = result.and(Err(error));
-                Vec::new()
-            }
+        let (members, now) = match list(rows, DUE, after.take(), 2 * MAX_SWEPT).await {
+            Ok(page) => page,
+            Err(error) => return (left, result.and(Err(error))),
         };
+        let is_due = |(at, _): &(u64, _)| is_far || *at <= now;
+        let members: Vec<_> = members.into_iter().take_while(is_due).collect();
         after = members.last().cloned();
         if after.is_none() {
-            return (left, result);
+            if is_far {
+                return (left, result);
+            }
+            // What has a later place than any log gets has it from before the clock was set back.
+            is_far = true;
+            after = Some((now + rules::MAX_PLACED + MAX_SET_BACK, String::from(char::MAX)));
         }
         for (place, member) in members {
             if visited.contains(&member) {
@@ -86,13 +92,14 @@ async fn visit(
         retained.head.first = retained.head.first.min(before.first + MAX_TRIMMED);
         let mut head = retained.head.clone();
         let mut steps = Vec::new();
-        // A later place may be the one of the row.
         if head.due.is_some_and(|due| place.is_some_and(|place| due <= place)) && is_complete {
             head.due = retained.due;
-            steps.extend(head.due.map(|due| Step::moving(rows, DUE, key, None, Some(due))));
         } else {
             steps.extend(place_due(rows, key, &mut head, stored.length, now));
         }
+        // The row may have a place that the log has lost: see `place_due`.
+        let due = head.due.filter(|_| is_complete);
+        steps.extend(due.map(|due| Step::moving(rows, DUE, key, None, Some(due))));
         if head != *before {
             let mut step = Step::of(&key.owner).expect(&row, stored.version);
             step.can_wait = true;
@@ -102,9 +109,9 @@ async fn visit(
                 step = step.write(Write::Keep { row, sequence, from, until: u64::MAX });
             }
             steps.push(step);
-            if !rows.run(steps).await?.last().is_some_and(|reply| reply.is_applied) {
-                continue;
-            }
+        }
+        if !rows.run(steps).await?.last().is_none_or(|reply| reply.is_applied) {
+            continue;
         }
         if is_complete {
             if place != head.due {
@@ -158,8 +165,9 @@ async fn forget_deletions(rows: &impl Rows) -> Result<(), ChatStoreError> {
             let (version, delivery) = run(rows, step).await?.delivery()?;
             if delivery.is_some_and(|delivery| delivery.position == Undelivered::DELETED) {
                 let step = Step::of(&key.owner).expect(&row, version).write(Write::Delete(row));
-                let leave = Step::moving(rows, UNDELIVERED, &key, Some(place), None);
-                rows.run(vec![step, leave]).await?;
+                if run(rows, step).await?.is_applied {
+                    run(rows, Step::moving(rows, UNDELIVERED, &key, Some(place), None)).await?;
+                }
             }
         }
         if after.is_none() {
@@ -240,12 +248,9 @@ pub(super) async fn acknowledge(
             Some(after) => drop(step.put(&row, &after)),
             None => step.writes.push(Write::Delete(row.clone())),
         }
-        let leave =
-            stored.due.map(|due| Step::moving(rows, UNDELIVERED, &delivered.key, Some(due), None));
-        let [reply, ..] = &rows.run([step].into_iter().chain(leave).collect()).await?[..] else {
-            return Ok(None);
-        };
-        if reply.is_applied {
+        if run(rows, step).await?.is_applied {
+            let leave = |due| Step::moving(rows, UNDELIVERED, &delivered.key, Some(due), None);
+            rows.run(stored.due.map(leave).into_iter().collect()).await?;
             return Ok(None);
         }
     }

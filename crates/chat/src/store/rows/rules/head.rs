@@ -35,7 +35,10 @@ pub(crate) struct Head {
     pub(crate) updated_at: u64,
     #[serde(rename = "x", default, skip_serializing_if = "is_default")]
     pub(crate) expires_at: Option<u64>,
-    /// The first place in the list of what is to sweep.
+    /// Until when the frames of the run wait, because another turn appends at a position.
+    #[serde(rename = "w", default, skip_serializing_if = "is_default")]
+    pub(crate) fenced_until: Option<u64>,
+    /// The place in the list of what is to sweep.
     #[serde(rename = "d", default, skip_serializing_if = "is_default")]
     pub(crate) due: Option<u64>,
     #[serde(rename = "t", default, skip_serializing_if = "is_default")]
@@ -105,6 +108,11 @@ impl Head {
 
     pub(crate) fn is_expired(&self, now: u64) -> bool {
         self.expires_at.is_some_and(|at| at <= now)
+    }
+
+    /// Whether the frames of the run wait. A time far in the future is from before the clock was set back.
+    pub(crate) fn is_fenced(&self, now: u64) -> bool {
+        self.fenced_until.is_some_and(|until| (now + 1..=now + FENCE).contains(&until))
     }
 
     /// Reads a row. Fails if a newer version has written it.
@@ -179,6 +187,9 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 /// The number of the format of [`Head`].
 const FORMAT: u8 = 1;
+
+/// How long the frames of a run wait for another turn, in milliseconds.
+pub(crate) const FENCE: u64 = 1_000;
 
 /// A clock that is set back by more than this, in milliseconds, was wrong before. Otherwise no lease would pass
 /// until it is as late again.

@@ -4,7 +4,7 @@ pub(super) mod head;
 
 use std::cmp::Reverse;
 
-use self::head::{Delivery, Head, Live, Loaded, MAX_SET_BACK, User};
+use self::head::{Delivery, FENCE, Head, Live, Loaded, MAX_SET_BACK, User};
 use crate::store::{
     AppendLog, Epoch, Expected, KEPT_AFTER_END, KEPT_AFTER_LOSS, LiveRunChange, LogKey,
     PutSnapshot, Undelivered, UserLimits,
@@ -44,6 +44,8 @@ pub(super) enum Refused {
     Expired,
     /// The other chats with a live run decide.
     NeedsOthers,
+    /// Frames wait until another turn has appended.
+    Fenced,
 }
 
 /// Decides what an append writes.
@@ -60,6 +62,11 @@ pub(super) fn append(
     let is_lost = live.is_some_and(|live| live.is_lost(now));
     if !append.expected.is_met(numbers) || append.only_lost && !is_lost {
         return Err(Refused::Conflict);
+    }
+    let controls = append.controls();
+    let is_text = controls == 0 && append.live_run == LiveRunChange::None;
+    if is_text && before.is_some_and(|head| head.is_fenced(now)) {
+        return Err(Refused::Fenced);
     }
     let mut user_after = user.clone();
     let mut head = match (before, append.expected) {
@@ -108,7 +115,9 @@ pub(super) fn append(
             listed.title.clone_into(&mut head.title);
         }
     }
-    let controls = append.controls();
+    if !is_text {
+        head.fenced_until = None;
+    }
     head.control += controls;
     if controls > 0 {
         head.updated_at = now;
@@ -125,6 +134,12 @@ pub(super) fn append(
         has_to_end,
         ended,
     })
+}
+
+/// Makes the frames of a run wait, so that another turn can append at the end of the log.
+pub(super) fn fence(stored: &Loaded, now: u64) -> Option<Head> {
+    let head = stored.log(now)?.clone();
+    Some(Head { fenced_until: Some(now + FENCE), ..head })
 }
 
 /// Takes a place of the user for a run. Returns the log whose run has to end for it.
@@ -228,6 +243,7 @@ pub(super) fn retain(head: &Head, length: u64, forgotten: Option<u64>, now: u64)
         true
     });
     after.first = head.first.max(needed);
+    let due = due.map(|due| due.min(now + MAX_PLACED));
     Retained { head: after, lost_run, has_old_snapshot, due }
 }
 
@@ -272,6 +288,10 @@ pub(super) fn undelivered(key: &LogKey, delivery: &Delivery) -> Undelivered {
 pub(super) fn millis(time: std::time::Duration) -> u64 {
     time.as_millis().try_into().unwrap_or(u64::MAX)
 }
+
+/// How far in the future the place of a log in the list of what is to sweep is at most, in milliseconds. A later one is
+/// from before the clock was set back.
+pub(super) const MAX_PLACED: u64 = 8 * 24 * 60 * 60 * 1000;
 
 /// When a log is swept again that lacks a snapshot, in milliseconds.
 const RETRY_AFTER: u64 = 60_000;
