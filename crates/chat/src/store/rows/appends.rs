@@ -151,7 +151,7 @@ fn step_of(
     let log = Some((Epoch(after.head.epoch), length));
     let is_list = append.changes_list();
     step.hints.push(Hint { key: key.clone(), log, is_list });
-    let reads = all(&row, READS, 0, usize::MAX);
+    let reads = all(&row, READS, 0, 0);
     let step = step.read(Read::End(row, ENTRIES)).read(reads);
     (step, Loaded { version, head: Some(after.head), length, read_at: None })
 }

@@ -94,7 +94,7 @@ impl Step {
     /// Reads the row of a log, its length, and when a client has read it: [`Reply::log`].
     pub(super) fn read_log(self, chat: &ChatId) -> Self {
         let row = row_of(chat);
-        let reads = all(&row, READS, 0, usize::MAX);
+        let reads = all(&row, READS, 0, 0);
         self.read(Read::Row(row.clone())).read(Read::End(row, ENTRIES)).read(reads)
     }
 
