@@ -9,7 +9,7 @@ use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::store::rows::{ENTRIES, log_of_row, row_of};
 use ui_message_stream_chat::store::{Epoch, LogKey};
 
-use crate::error::{DbResult, SqliteError};
+use crate::error::DbResult;
 use crate::owner_key;
 use crate::rows::unsigned;
 
@@ -151,10 +151,8 @@ impl Hints {
             let found = find.query_row(params![owner, row.as_bytes(), ENTRIES], |row| {
                 Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, Option<i64>>(1)?.map(unsigned)))
             });
-            let log = |(row, end): (Vec<u8>, Option<u64>)| {
-                log_of_row(&row, end).map_err(|_| SqliteError::Unreadable("log"))
-            };
-            let found = found.optional()?.map(log).transpose()?;
+            // The readers of a log that cannot be read read it again, and get the error.
+            let found = found.optional()?.and_then(|(row, end)| log_of_row(&row, end).ok());
             if let Some(hint) = self.lock().logs.get_mut(&key) {
                 hint.is_checked = true;
                 hint.add(found);

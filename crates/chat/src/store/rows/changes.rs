@@ -8,7 +8,7 @@ use super::rules::head::{Head, Loaded};
 use super::step::{Read, Reply, Step, Write};
 use crate::store::{ChatStoreError, LogKey};
 use ui_message_stream::approval::Principal;
-use ui_message_stream::id::ChatId;
+use ui_message_stream::id::{ChatId, log_causes};
 
 /// Changes the row of a log as a function of what is stored. The function returns `None` to change nothing.
 pub(super) async fn change(
@@ -36,7 +36,8 @@ pub(super) async fn change(
     }
 }
 
-/// Deletes those of the logs of a user that are expected. Returns the number of those whose time has not passed.
+/// Deletes those of the logs of a user that are expected. Returns the number of those whose time has not passed. Fails
+/// if one cannot be read, after it has deleted the others.
 pub(super) async fn delete_logs(
     rows: &impl Rows,
     owner: &Principal,
@@ -53,9 +54,16 @@ pub(super) async fn delete_logs(
         let (user_version, mut user) = reply.user()?;
         let (mut steps, mut step, mut deleted) = (Vec::new(), Step::of(owner), 0);
         let mut places = Vec::new();
+        let mut unreadable = Ok(());
         for chat in chats {
-            let stored = reply.log()?;
-            let (delivery_version, delivery) = reply.delivery()?;
+            let (stored, delivery) = (reply.log(), reply.delivery());
+            let (stored, (delivery_version, delivery)) = match (stored, delivery) {
+                (Ok(stored), Ok(delivery)) => (stored, delivery),
+                (Err(error), _) | (_, Err(error)) => {
+                    unreadable = Err(error);
+                    continue;
+                }
+            };
             let Some(head) = stored.head.as_ref().filter(|_| is_expected(&stored, now)) else {
                 continue;
             };
@@ -76,7 +84,7 @@ pub(super) async fn delete_logs(
             step = step.with_hint(&key, None);
         }
         if step.writes.is_empty() {
-            return Ok(0);
+            return unreadable.map(|()| 0);
         }
         step.put_user(user_version, &user);
         // The next sweep deletes again what is not there any more for its users.
@@ -84,7 +92,7 @@ pub(super) async fn delete_logs(
         steps.push(step);
         if rows.run(steps).await?.last().is_some_and(|reply| reply.is_applied) {
             rows.run(places).await?;
-            return Ok(deleted);
+            return unreadable.map(|()| deleted);
         }
     }
 }
@@ -116,31 +124,38 @@ pub(super) fn place_due(
 
 pub(super) type Listed = Vec<(u64, String, Option<Head>)>;
 
-/// Reads chats of a user, the last updated first, with the time of the store.
+/// Reads chats of a user, the last updated first, with the time of the store. One that cannot be read has no row.
 pub(super) async fn heads(
     rows: &impl Rows,
     owner: &Principal,
     after: Option<(u64, String)>,
     limit: usize,
 ) -> Result<(Listed, u64), ChatStoreError> {
-    let (members, now) = members(rows, owner, after, limit).await?;
+    let (members, now) = members(rows, owner, after, true, limit).await?;
     if members.is_empty() {
         return Ok((Vec::new(), now));
     }
     let rows_of = members.iter().map(|(_, chat)| Read::Row(row_of(&chat.as_str().into())));
     let mut reply = run(rows, Step { reads: rows_of.collect(), ..Step::of(owner) }).await?;
     let now = reply.now.0;
-    let listed = members.into_iter().map(|(at, chat)| Ok((at, chat, reply.head()?)));
-    Ok((listed.collect::<Result<_, ChatStoreError>>()?, now))
+    let listed = members.into_iter().map(|(at, chat)| {
+        let head = reply.head().unwrap_or_else(|error| {
+            tracing::warn!(chat_id = chat, error = log_causes(&error), "a chat is not listed");
+            None
+        });
+        (at, chat, head)
+    });
+    Ok((listed.collect(), now))
 }
 
 pub(super) async fn members(
     rows: &impl Rows,
     owner: &Principal,
     after: Option<(u64, String)>,
+    is_descending: bool,
     limit: usize,
 ) -> Result<(Vec<(u64, String)>, u64), ChatStoreError> {
-    let read = Read::Members { list: CHATS, after, is_descending: true, limit };
+    let read = Read::Members { list: CHATS, after, is_descending, limit };
     let mut reply = run(rows, Step::of(owner).read(read)).await?;
     Ok((reply.members()?, reply.now.0))
 }

@@ -71,9 +71,21 @@ impl Step {
         from: Option<u64>,
         to: Option<u64>,
     ) -> Self {
-        let moved = Write::Move { list, member: member_of(key), from, to };
-        let number = hash(&partition_of(&key.owner)) % rows.list_partitions().max(1);
-        Step { can_wait: true, ..Step::of_list(list, number) }.write(moved)
+        Step::moving_member(rows, list, member_of(key), from, to)
+    }
+
+    /// Like [`Step::moving`], also for a member that cannot be read.
+    pub(super) fn moving_member(
+        rows: &impl Rows,
+        list: &'static str,
+        member: String,
+        from: Option<u64>,
+        to: Option<u64>,
+    ) -> Self {
+        let owner = member.split(SEPARATOR).next().unwrap_or_default();
+        let number = hash(owner) % rows.list_partitions().max(1);
+        let step = Step { can_wait: true, ..Step::of_list(list, number) };
+        step.write(Write::Move { list, member, from, to })
     }
 
     pub(super) fn expect(mut self, row: &str, version: Version) -> Self {
@@ -133,13 +145,13 @@ impl Step {
 impl Reply {
     /// Returns the answer to [`Step::read_log`].
     pub(super) fn log(&mut self) -> Result<Loaded, ChatStoreError> {
-        let row = self.row()?;
+        // All answers are taken, also if the row cannot be read.
+        let (row, end, read_at) = (self.row()?, self.end()?, self.read_at());
         let (version, head) = match row {
             None => (0, None),
             Some((version, bytes)) => (version, Some(Head::read(&bytes)?)),
         };
-        let end = self.end()?;
-        let read_at = self.read_at()?;
+        let read_at = read_at?;
         let length = head.as_ref().map_or(0, |head| end.unwrap_or(head.first));
         Ok(Loaded { version, head, length, read_at })
     }

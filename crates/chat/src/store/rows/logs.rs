@@ -101,14 +101,21 @@ impl<R: Rows> LogStore for R {
         owner: &'a Principal,
     ) -> BoxFuture<'a, Result<usize, ChatStoreError>> {
         Box::pin(async move {
-            let mut deleted = 0;
+            let (mut deleted, mut result) = (0, Ok(()));
+            let mut after = None;
             loop {
-                let (chats, _) = members(self, owner, None, DELETED_AT_ONCE).await?;
-                if chats.is_empty() {
-                    return Ok(deleted);
+                // In the order in which they were updated: one that is updated meanwhile comes again.
+                let chats = members(self, owner, after.take(), false, DELETED_AT_ONCE).await?.0;
+                after = chats.last().cloned();
+                if after.is_none() {
+                    return result.map(|()| deleted);
                 }
                 let chats: Vec<_> = chats.into_iter().map(|(_, chat)| chat.into()).collect();
-                deleted += delete_logs(self, owner, &chats, |_, _| true).await?;
+                match delete_logs(self, owner, &chats, |_, _| true).await {
+                    Ok(number) => deleted += number,
+                    // It does not keep the others.
+                    Err(error) => result = Err(error),
+                }
             }
         })
     }

@@ -151,38 +151,46 @@ async fn forget_too_many(rows: &impl Rows) -> Result<(), ChatStoreError> {
     Ok(())
 }
 
-/// Forgets deletions that no server has taken for a long time.
+/// Forgets deletions that no server has taken for a long time. Returns the first error.
 async fn forget_deletions(rows: &impl Rows) -> Result<(), ChatStoreError> {
     let mut after = None;
+    let mut result = Ok(());
     loop {
         let (members, now) = list(rows, UNDELIVERED, after.take(), 2 * MAX_SWEPT).await?;
         let is_old = |(at, _): &(u64, _)| at.saturating_add(millis(KEPT_UNDELIVERED)) <= now;
         after = members.last().filter(|last| is_old(last)).cloned();
         for (place, member) in members.into_iter().take_while(is_old) {
-            let key = key_of(&member)?;
-            let row = delivery_row(&key.chat);
-            let step = Step::of(&key.owner).read(Read::Row(row.clone()));
-            let (version, delivery) = run(rows, step).await?.delivery()?;
-            if delivery.is_some_and(|delivery| delivery.position == Undelivered::DELETED) {
-                let step = Step::of(&key.owner).expect(&row, version).write(Write::Delete(row));
-                if run(rows, step).await?.is_applied {
-                    run(rows, Step::moving(rows, UNDELIVERED, &key, Some(place), None)).await?;
-                }
-            }
+            result = result.and(forget_deletion(rows, place, &member).await);
         }
         if after.is_none() {
-            return Ok(());
+            return result;
         }
     }
 }
 
-/// Takes what a sink has to get, so that it is taken again only after this time.
+async fn forget_deletion(rows: &impl Rows, place: u64, member: &str) -> Result<(), ChatStoreError> {
+    let key = key_of(member)?;
+    let row = delivery_row(&key.chat);
+    let step = Step::of(&key.owner).read(Read::Row(row.clone()));
+    let (version, delivery) = run(rows, step).await?.delivery()?;
+    if delivery.is_some_and(|delivery| delivery.position == Undelivered::DELETED) {
+        let step = Step::of(&key.owner).expect(&row, version).write(Write::Delete(row));
+        if run(rows, step).await?.is_applied {
+            run(rows, Step::moving(rows, UNDELIVERED, &key, Some(place), None)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes what a sink has to get, so that it is taken again only after this time. Fails if there is only what cannot be
+/// read, which also waits for this time.
 pub(super) async fn take_undelivered(
     rows: &impl Rows,
     limit: usize,
     retry_after: u64,
 ) -> Result<Vec<Undelivered>, ChatStoreError> {
     let mut taken = Vec::new();
+    let mut unreadable = Ok(());
     loop {
         let (mut members, now) = list(rows, UNDELIVERED, None, limit - taken.len()).await?;
         members.retain(|(at, _)| *at <= now);
@@ -192,23 +200,34 @@ pub(super) async fn take_undelivered(
             (members, _) = list(rows, UNDELIVERED, after, limit - taken.len()).await?;
         }
         if members.is_empty() {
-            return Ok(taken);
+            break;
         }
-        let keys: Vec<_> =
-            members.iter().map(|(_, member)| key_of(member)).collect::<Result<_, _>>()?;
-        let reads =
-            keys.iter().map(|key| Step::of(&key.owner).read(Read::Row(delivery_row(&key.chat))));
-        let replies = rows.run(reads.collect()).await?;
+        let keys: Vec<_> = members.iter().map(|(_, member)| key_of(member)).collect();
+        let read = |key: &LogKey| Step::of(&key.owner).read(Read::Row(delivery_row(&key.chat)));
+        let mut replies = rows.run(keys.iter().flatten().map(read).collect()).await?.into_iter();
         let next = now.saturating_add(retry_after);
         let is_last = members.len() < limit - taken.len();
         let mut steps = Vec::new();
         let mut found = Vec::new();
-        for (((place, _), key), mut reply) in members.iter().zip(keys).zip(replies) {
-            let (version, delivery) = reply.delivery()?;
+        for ((place, member), key) in members.into_iter().zip(keys) {
+            let delivery = key.and_then(|key| {
+                let reply = replies.next().map(|mut reply| reply.delivery());
+                Ok((key, reply.unwrap_or_else(|| Ok(Default::default()))?))
+            });
+            let (key, (version, delivery)) = match delivery {
+                Ok(delivery) => delivery,
+                // It does not keep the others waiting.
+                Err(error) => {
+                    unreadable = Err(error);
+                    let (from, to) = (Some(place), Some(next));
+                    steps.push(Step::moving_member(rows, UNDELIVERED, member, from, to));
+                    continue;
+                }
+            };
             // Otherwise the chat has another place.
-            let delivery = delivery.filter(|it| it.due.is_some_and(|due| due <= *place));
+            let delivery = delivery.filter(|it| it.due.is_some_and(|due| due <= place));
             let to = delivery.as_ref().map(|_| next);
-            steps.push(Step::moving(rows, UNDELIVERED, &key, Some(*place), to));
+            steps.push(Step::moving(rows, UNDELIVERED, &key, Some(place), to));
             if let Some(mut delivery) = delivery {
                 delivery.due = Some(next);
                 let row = delivery_row(&key.chat);
@@ -223,9 +242,10 @@ pub(super) async fn take_undelivered(
         let is_applied = |at: usize| replies.get(at).is_some_and(|reply| reply.is_applied);
         taken.extend(found.into_iter().filter(|(at, _)| is_applied(*at)).map(|(_, it)| it));
         if is_last || taken.len() >= limit || retry_after == 0 {
-            return Ok(taken);
+            break;
         }
     }
+    if taken.is_empty() { unreadable.map(|()| taken) } else { Ok(taken) }
 }
 
 /// Notes what a sink has got. Returns what it has to get next.
