@@ -85,7 +85,9 @@ const CASES = {
     await approve(tab, 'delete_file');
     await reads;
     await reloadsWhileToolRuns(tab);
-    assert.equal(await tab.page.locator('[data-approval="approved"]').count(), 1);
+    await until('the page shows the approval once', async () => {
+      return (await tab.page.locator('[data-approval="approved"]').count()) === 1;
+    });
     await shoot('reloaded while a tool runs');
     gate.open();
     const answer = {
