@@ -22,8 +22,12 @@ pub trait Rows: Send + Sync + fmt::Debug + 'static {
     /// [`ChatStoreError`] if the database cannot be read or written. Steps may have been applied, or may still be.
     fn run(&self, steps: Vec<Step>) -> BoxFuture<'_, Result<Vec<Reply>, ChatStoreError>>;
 
-    /// Returns the time of the clock of the database, if it is known without a request.
-    fn now(&self) -> Option<UnixMillis>;
+    /// Returns the time of the clock of the database, if it is known without a request. It may be late, and is never
+    /// ahead of the clock.
+    /// The default returns `None`: each append of frames then reads first.
+    fn now(&self) -> Option<UnixMillis> {
+        None
+    }
 
     /// Returns what this process knows of the logs.
     fn known(&self) -> &KnownLogs;

@@ -8,6 +8,9 @@ use crate::store::{Epoch, LogKey};
 use ui_message_stream::approval::UnixMillis;
 
 /// Writes and reads of one partition, in one atomic step.
+///
+/// Names of partitions and rows, and members of lists, are any text: they may be empty and may have the character
+/// U+0000. They are compared by their bytes.
 #[derive(Debug, Clone, Default)]
 pub struct Step {
     /// The partition.
@@ -41,7 +44,7 @@ pub enum Write {
     /// Deletes a row with its sequences, if there is one.
     Delete(String),
     /// Adds items at the end of a sequence. It is refused if there is no such row, unless the step puts it, and if
-    /// the sequence does not end at the expected position.
+    /// the sequence does not end at the expected position. Without items it is only compared.
     Push {
         /// The row.
         row: String,
@@ -54,7 +57,8 @@ pub enum Write {
         /// The items.
         items: Vec<Item>,
     },
-    /// Removes the items of a sequence before `from`, and those at `until` and after it.
+    /// Removes the items of a sequence before `from`, and those at `until` and after it. The next item after that has
+    /// the position after the last one that stays; if none stays, it has the `first` of its [`Write::Push`].
     Keep {
         /// The row.
         row: String,
@@ -65,7 +69,9 @@ pub enum Write {
         /// The position after the last item that stays.
         until: u64,
     },
-    /// Moves a member of a list to another place: removes it from one place, if it is there, and adds it at the other.
+    /// Moves a member of a list to another place: removes it from one place, if it is there, and adds it at the other,
+    /// if it is not there. A member may have several places. A place is any number below 2<sup>53</sup>: times, in
+    /// milliseconds.
     Move {
         /// The list.
         list: &'static str,
@@ -111,7 +117,7 @@ pub enum Read {
     },
 }
 
-/// The number of a sequence of a row.
+/// The number of a sequence of a row: 0 to 3.
 pub type Sequence = u8;
 
 /// An item of a sequence.

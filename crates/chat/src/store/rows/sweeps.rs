@@ -205,7 +205,7 @@ pub(super) async fn take_undelivered(
         let keys: Vec<_> = members.iter().map(|(_, member)| key_of(member)).collect();
         let read = |key: &LogKey| Step::of(&key.owner).read(Read::Row(delivery_row(&key.chat)));
         let mut replies = rows.run(keys.iter().flatten().map(read).collect()).await?.into_iter();
-        let next = now.saturating_add(retry_after);
+        let next = now + retry_after.min(MAX_RETRY_AFTER);
         let is_last = members.len() < limit - taken.len();
         let mut steps = Vec::new();
         let mut found = Vec::new();
