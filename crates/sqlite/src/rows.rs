@@ -110,8 +110,12 @@ struct Steps(Vec<Step>);
 
 impl Operation<(Vec<Reply>, Vec<i64>)> for Steps {
     fn is_frames(&self) -> bool {
+        // Once a second, the row has a new lease.
+        let is_frame = |write: &Write| matches!(write, Write::Push { .. } | Write::Put(..));
         let is_push = |write: &Write| matches!(write, Write::Push { .. });
-        self.0.iter().all(|step| step.can_wait && step.writes.iter().all(is_push))
+        self.0.iter().all(|step| {
+            step.can_wait && step.writes.iter().all(is_frame) && step.writes.iter().any(is_push)
+        })
     }
 
     fn run(self, transaction: &Transaction<'_>, now: i64) -> DbResult<(Vec<Reply>, Vec<i64>)> {

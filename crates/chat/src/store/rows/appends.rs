@@ -68,7 +68,9 @@ pub(super) async fn append_log(
                 continue;
             }
         };
-        let is_at = after.at.is_some();
+        // Frames of others move the end. An append that names the end itself is a conflict then.
+        let is_behind_frames =
+            after.at.is_some() && matches!(append.expected, Expected::Control { .. });
         let ended = after.ended.map(|begin| (begin, now));
         let mut steps = Vec::new();
         let (mut step, loaded) =
@@ -82,7 +84,7 @@ pub(super) async fn append_log(
         let Some(mut reply) = replies.into_iter().last().filter(|reply| reply.is_applied) else {
             others = None;
             // The first one may have been decided by what this process knows.
-            if is_at && attempt > 1 {
+            if is_behind_frames && attempt > 1 {
                 let fence =
                     |stored: &Loaded, now| Some((rules::fence(stored, now)?, Step::of(owner)));
                 change(rows, append.key, fence).await?;
@@ -173,7 +175,7 @@ fn keep_known(
         let written = if is_new { added } else { bytes };
         let mut live = lock(&rows.known().live);
         // Runs that other servers have taken over stay here.
-        if live.len() >= MAX_KNOWN {
+        if live.len() >= MAX_KNOWN && !live.contains_key(&key) {
             live.clear();
         }
         live.insert(key.clone(), (loaded.clone(), written));
@@ -181,7 +183,9 @@ fn keep_known(
         lock(&rows.known().live).remove(&key);
     }
     if let Some((begin, at)) = ended.filter(|_| rows.max_ended_bytes() < usize::MAX) {
-        lock(&rows.known().ended).push_back(Ended { key, at: UnixMillis(at), begin, bytes });
+        let epoch = loaded.head.as_ref().map_or(0, |head| head.epoch);
+        let ended = Ended { key, at: UnixMillis(at), epoch, begin, bytes };
+        lock(&rows.known().ended).push_back(ended);
     }
 }
 
@@ -209,7 +213,9 @@ async fn delete_all_expired(rows: &impl Rows, owner: &Principal) -> Result<(), C
         let is_expired = |head: &Head| head.is_expired(now);
         let expired = chats.into_iter().filter(|(.., head)| head.as_ref().is_some_and(is_expired));
         let expired: Vec<_> = expired.map(|(_, chat, _)| chat.into()).collect();
-        delete_logs(rows, owner, &expired, |stored, now| stored.log(now).is_none()).await?;
+        if !expired.is_empty() {
+            delete_logs(rows, owner, &expired, |stored, now| stored.log(now).is_none()).await?;
+        }
     }
 }
 

@@ -131,7 +131,7 @@ pub(super) async fn heads(
     after: Option<(u64, String)>,
     limit: usize,
 ) -> Result<(Listed, u64), ChatStoreError> {
-    let (members, now) = members(rows, owner, after, true, limit).await?;
+    let (members, now) = members(rows, owner, after, limit).await?;
     if members.is_empty() {
         return Ok((Vec::new(), now));
     }
@@ -152,10 +152,9 @@ pub(super) async fn members(
     rows: &impl Rows,
     owner: &Principal,
     after: Option<(u64, String)>,
-    is_descending: bool,
     limit: usize,
 ) -> Result<(Vec<(u64, String)>, u64), ChatStoreError> {
-    let read = Read::Members { list: CHATS, after, is_descending, limit };
+    let read = Read::Members { list: CHATS, after, is_descending: true, limit };
     let mut reply = run(rows, Step::of(owner).read(read)).await?;
     Ok((reply.members()?, reply.now.0))
 }

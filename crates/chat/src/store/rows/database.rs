@@ -22,9 +22,8 @@ pub trait Rows: Send + Sync + fmt::Debug + 'static {
     /// [`ChatStoreError`] if the database cannot be read or written. Steps may have been applied, or may still be.
     fn run(&self, steps: Vec<Step>) -> BoxFuture<'_, Result<Vec<Reply>, ChatStoreError>>;
 
-    /// Returns the time of the clock of the database, if it is known without a request. It may be late, and is never
-    /// ahead of the clock.
-    /// The default returns `None`: each append of frames then reads first.
+    /// Returns the time of the clock of the database, if it is known without a request. It is at most a second
+    /// late, and never ahead: leases begin at it. The default returns `None`: each append of frames then reads first.
     fn now(&self) -> Option<UnixMillis> {
         None
     }

@@ -17,10 +17,11 @@ pub struct KnownLogs {
     pub(super) ended: Mutex<VecDeque<Ended>>,
 }
 
-/// A run that has ended.
+/// A run that has ended: of a log with this epoch, and where it begins.
 pub(super) struct Ended {
     pub(super) key: LogKey,
     pub(super) at: UnixMillis,
+    pub(super) epoch: u64,
     pub(super) begin: u64,
     pub(super) bytes: usize,
 }

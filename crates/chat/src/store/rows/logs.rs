@@ -102,13 +102,18 @@ impl<R: Rows> LogStore for R {
     ) -> BoxFuture<'a, Result<usize, ChatStoreError>> {
         Box::pin(async move {
             let (mut deleted, mut result) = (0, Ok(()));
+            let mut before = 0;
             let mut after = None;
             loop {
-                // In the order in which they were updated: one that is updated meanwhile comes again.
-                let chats = members(self, owner, after.take(), false, DELETED_AT_ONCE).await?.0;
+                let chats = members(self, owner, after.take(), DELETED_AT_ONCE).await?.0;
                 after = chats.last().cloned();
-                if after.is_none() {
+                if after.is_none() && deleted == before {
                     return result.map(|()| deleted);
+                }
+                if after.is_none() {
+                    // Those that were updated meanwhile have another place.
+                    before = deleted;
+                    continue;
                 }
                 let chats: Vec<_> = chats.into_iter().map(|(_, chat)| chat.into()).collect();
                 match delete_logs(self, owner, &chats, |_, _| true).await {
@@ -269,11 +274,13 @@ async fn list_logs(
         let (page, now) = heads(rows, owner, after.take(), count).await?;
         after = page.last().map(|(at, chat, _)| (*at, chat.clone()));
         for (at, chat, head) in page {
-            // A chat that was updated meanwhile is further ahead.
-            let head = head.filter(|head| head.updated_at == at && !head.is_expired(now));
+            // A chat that was updated meanwhile is further ahead: on the first page.
+            let is_here = |head: &Head| head.updated_at == at || list.after.is_none();
+            let head = head.filter(|head| is_here(head) && !head.is_expired(now));
             chats.extend(head.filter(is_found).map(|head| summary(chat, head)));
         }
         if after.is_none() || chats.len() > list.limit {
+            chats.sort_by(|a, b| (b.updated_at, &b.id).cmp(&(a.updated_at, &a.id)));
             return Ok(ChatPage::new(chats, list.limit));
         }
     }

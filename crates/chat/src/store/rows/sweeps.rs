@@ -72,7 +72,7 @@ async fn visit(
     rows: &impl Rows,
     key: &LogKey,
     place: Option<u64>,
-    forgotten: Option<u64>,
+    forgotten: Option<(u64, u64)>,
 ) -> Result<Option<Retained>, ChatStoreError> {
     let row = row_of(&key.chat);
     loop {
@@ -87,6 +87,8 @@ async fn visit(
             leave(rows, key, place).await?;
             return Ok(None);
         }
+        let forgotten = forgotten.filter(|(epoch, _)| *epoch == before.epoch);
+        let forgotten = forgotten.map(|(_, begin)| begin);
         let mut retained = rules::retain(before, stored.length, forgotten, now);
         let is_complete = retained.head.first <= before.first + MAX_TRIMMED;
         retained.head.first = retained.head.first.min(before.first + MAX_TRIMMED);
@@ -145,10 +147,12 @@ async fn forget_too_many(rows: &impl Rows) -> Result<(), ChatStoreError> {
             too_many.extend(ended.pop_front().filter(|_| is_over));
         }
     }
+    let mut result = Ok(());
     for ended in too_many {
-        visit(rows, &ended.key, None, Some(ended.begin)).await?;
+        let forgotten = Some((ended.epoch, ended.begin));
+        result = result.and(visit(rows, &ended.key, None, forgotten).await.map(drop));
     }
-    Ok(())
+    result
 }
 
 /// Forgets deletions that no server has taken for a long time. Returns the first error.

@@ -21,8 +21,8 @@ use super::{InMemoryLogStore, Partitions};
 use crate::store::ChatStoreError;
 use crate::store::rows::changes::delete_logs;
 use crate::store::rows::log_rows::{CHATS, ENTRIES, owner_of, partition_of, row_of};
-use crate::store::rows::rules::head::Head;
-use crate::store::rows::step::{Step, Write};
+use crate::store::rows::rules::head::{Head, Loaded};
+use crate::store::rows::step::{Step, Version, Write};
 use ui_message_stream::approval::Principal;
 use ui_message_stream::id::ChatId;
 
@@ -71,7 +71,7 @@ impl Partitions {
             Write::Put(put, _, bytes) if put == row => Head::read(bytes).ok(),
             _ => None,
         });
-        let before = partition.row(row).and_then(|bytes| Head::read(bytes).ok());
+        let before = partition.row(row).and_then(|(_, bytes)| Head::read(bytes).ok());
         let ended = before.map_or(0, |head| head.ended.len());
         let ends = put.is_some_and(|head| head.live.is_none() && head.ended.len() > ended);
         Some(Growth {
@@ -98,9 +98,15 @@ impl Partitions {
 }
 
 impl Partition {
-    /// Returns chats that have so many bytes together, or fewer if there are not so many: the oldest first, those
+    /// Returns chats with the versions of their rows that have so many bytes together, or fewer if there are not so many: the oldest first, those
     /// with questions last. Chats with a live run stay, and the one of the row `kept`.
-    fn evictable(&self, kept: &str, bytes: usize, with_questions: bool, now: u64) -> Vec<ChatId> {
+    fn evictable(
+        &self,
+        kept: &str,
+        bytes: usize,
+        with_questions: bool,
+        now: u64,
+    ) -> Vec<(ChatId, Version)> {
         let mut evicted = Vec::new();
         let mut freed = 0;
         for questions in [false, true].into_iter().take(1 + usize::from(with_questions)) {
@@ -110,11 +116,12 @@ impl Partition {
                 }
                 let chat = ChatId::from(chat);
                 let row = row_of(&chat);
-                let head = self.row(&row).and_then(|bytes| Head::read(bytes).ok());
+                let Some((version, bytes)) = self.row(&row) else { continue };
+                let head = Head::read(bytes).ok();
                 let head = head.filter(|head| head.live.is_none() && row != kept);
                 if head.is_some_and(|it| questions == (it.has_questions && !it.is_expired(now))) {
                     freed += self.log_bytes(&row);
-                    evicted.push(chat);
+                    evicted.push((chat, version));
                 }
             }
         }
@@ -140,31 +147,50 @@ impl InMemoryLogStore {
         if *may_be_refused && *log_bytes > self.limits.user.min(self.limits.store) {
             return no_room();
         }
-        let excess = self.lock().excess(&step.partition, *bytes, self.limits.user);
-        if excess > 0 {
-            self.evict(&step.partition, row, excess, true, "with_max_user_bytes").await?;
-        }
-        // A chat of this user may just have made the room.
-        if self.lock().bytes + bytes > self.limits.store {
-            // More than needed, so that this is rare: it looks at all users.
-            let goal = self.limits.store / 16 * 15;
-            let users = self.lock().largest();
-            for user in users {
-                let excess = (self.lock().bytes + bytes).saturating_sub(goal);
-                if excess == 0 {
-                    break;
-                }
-                let kept = if user == step.partition { row } else { "" };
-                self.evict(&user, kept, excess, true, "with_max_store_bytes").await?;
+        loop {
+            let excess = self.lock().excess(&step.partition, *bytes, self.limits.user);
+            let mut has_evicted = excess > 0
+                && self.evict(&step.partition, row, excess, true, "with_max_user_bytes").await?;
+            // A chat of this user may just have made the room.
+            if self.lock().bytes + bytes > self.limits.store {
+                has_evicted |= self.evict_of_all(step, row, *bytes).await?;
+            }
+            let partitions = self.lock();
+            let is_over = partitions.excess(&step.partition, *bytes, self.limits.user) > 0
+                || partitions.bytes + bytes > self.limits.store;
+            match (is_over, has_evicted) {
+                (false, _) => return Ok(()),
+                // Another request may have deleted them, or changed them.
+                (true, true) => {}
+                (true, false) if *may_be_refused => return no_room(),
+                (true, false) => return Ok(()),
             }
         }
-        let partitions = self.lock();
-        let is_over = partitions.excess(&step.partition, *bytes, self.limits.user) > 0
-            || partitions.bytes + bytes > self.limits.store;
-        if is_over && *may_be_refused { no_room() } else { Ok(()) }
     }
 
-    /// Deletes chats of a user as a request would. Returns whether there was one that may go.
+    /// Evicts chats of the users with the most bytes. Returns whether there was one that may go.
+    async fn evict_of_all(
+        &self,
+        step: &Step,
+        row: &str,
+        bytes: usize,
+    ) -> Result<bool, ChatStoreError> {
+        // More than needed, so that this is rare: it looks at all users.
+        let goal = self.limits.store / 16 * 15;
+        let mut has_evicted = false;
+        let users = self.lock().largest();
+        for user in users {
+            let excess = (self.lock().bytes + bytes).saturating_sub(goal);
+            if excess == 0 {
+                break;
+            }
+            let kept = if user == step.partition { row } else { "" };
+            has_evicted |= self.evict(&user, kept, excess, true, "with_max_store_bytes").await?;
+        }
+        Ok(has_evicted)
+    }
+
+    /// Deletes idle chats of a user as a request would. Returns whether there was one that may go.
     async fn evict(
         &self,
         user: &str,
@@ -176,14 +202,13 @@ impl InMemoryLogStore {
         let now = self.time().0;
         let partition = |it: &Partition| it.evictable(kept, bytes, with_questions, now);
         let chats = self.lock().by_name.get(user).map(partition).unwrap_or_default();
+        let (chats, versions): (Vec<_>, Vec<_>) = chats.into_iter().unzip();
         for chat in &chats {
-            tracing::warn!(chat_id = chat.as_str(), limit, "a chat was removed from memory");
+            tracing::warn!(chat_id = chat.as_str(), limit, "a chat is removed from memory");
         }
-        let is_idle = |head: &Head| head.live.is_none();
-        delete_logs(self, &owner_of(user)?, &chats, |log, _| {
-            log.head.as_ref().is_some_and(is_idle)
-        })
-        .await?;
+        // One that was changed meanwhile is not idle.
+        let is_same = |log: &Loaded, _| versions.contains(&log.version);
+        delete_logs(self, &owner_of(user)?, &chats, is_same).await?;
         Ok(!chats.is_empty())
     }
 }

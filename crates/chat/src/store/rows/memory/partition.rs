@@ -1,7 +1,7 @@
 //! [`Partition`]: the rows and lists of a partition in memory.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::ops::{Bound, Range};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -36,10 +36,12 @@ struct StoredRow {
     changed: Option<Arc<Notify>>,
 }
 
-#[derive(Default)]
+/// Items in pages, so that a long sequence grows without a copy of it.
 struct Items {
     first: u64,
-    items: VecDeque<Item>,
+    end: u64,
+    /// Each has the items of the positions between two multiples of [`PAGE`].
+    pages: VecDeque<Vec<Item>>,
 }
 
 impl Partition {
@@ -89,9 +91,9 @@ impl Partition {
                 let Some(stored) = self.rows.get_mut(&row) else { return };
                 self.bytes += bytes_of(&items);
                 match stored.sequences.iter_mut().find(|(number, _)| *number == sequence) {
-                    Some((_, stored)) => stored.items.extend(items),
+                    Some((_, stored)) => stored.extend(items),
                     None if items.is_empty() => {}
-                    None => stored.sequences.push((sequence, Items { first, items: items.into() })),
+                    None => stored.sequences.push((sequence, Items::new(first, items))),
                 }
                 stored.notify();
             }
@@ -102,16 +104,10 @@ impl Partition {
                     return;
                 };
                 let (_, items) = &mut stored[at];
-                let kept = items.kept(from, until);
-                self.bytes -= bytes_of(items.items.range(kept.end..));
-                self.bytes -= bytes_of(items.items.range(..kept.start));
-                items.items.truncate(kept.end);
-                items.items.drain(..kept.start);
-                items.first += kept.start as u64;
-                if items.items.is_empty() {
+                self.bytes -= items.bytes_outside(from, until);
+                items.keep(from, until);
+                if items.pages.is_empty() {
                     stored.swap_remove(at);
-                } else if items.items.capacity() > 4 * items.items.len() + 16 {
-                    items.items.shrink_to_fit();
                 }
             }
             Write::Move { list, member, from, to } => {
@@ -136,10 +132,7 @@ impl Partition {
             Read::Items { row, sequence, from, max_bytes, only_marked } => {
                 let mut bytes = 0;
                 let items = self.rows.get(row).and_then(|row| row.items(*sequence)).into_iter();
-                let items = items.flat_map(|items| {
-                    let kept = items.kept(*from, u64::MAX);
-                    (items.first + kept.start as u64..).zip(items.items.range(kept))
-                });
+                let items = items.flat_map(|items| items.range(*from, u64::MAX));
                 let items = items.filter(|(_, item)| !only_marked || item.kind > 0).enumerate();
                 let page = items.take_while(|(count, (_, item))| {
                     bytes += item.bytes.len();
@@ -177,8 +170,8 @@ impl Partition {
         self.lists.get(list).into_iter().flatten().map(|(_, member)| &**member)
     }
 
-    pub(super) fn row(&self, row: &str) -> Option<&Bytes> {
-        self.rows.get(row).map(|row| &row.bytes)
+    pub(super) fn row(&self, row: &str) -> Option<(Version, &Bytes)> {
+        self.rows.get(row).map(|row| (row.version, &row.bytes))
     }
 
     /// Returns the bytes of a log.
@@ -195,11 +188,7 @@ impl Partition {
                 Write::Push { items, .. } => added += bytes_of(items),
                 Write::Keep { row, sequence, from, until } => {
                     let items = self.rows.get(row).and_then(|row| row.items(*sequence));
-                    removed += items.map_or(0, |items| {
-                        let kept = items.kept(*from, *until);
-                        bytes_of(items.items.range(..kept.start))
-                            + bytes_of(items.items.range(kept.end..))
-                    });
+                    removed += items.map_or(0, |items| items.bytes_outside(*from, *until));
                 }
                 _ => {}
             }
@@ -215,11 +204,11 @@ impl StoredRow {
     }
 
     fn end(&self, sequence: Sequence) -> Option<u64> {
-        self.items(sequence).map(|items| items.first + items.items.len() as u64)
+        self.items(sequence).map(|items| items.end)
     }
 
     fn log_bytes(&self) -> usize {
-        self.sequences.iter().map(|(_, items)| bytes_of(&items.items)).sum()
+        self.sequences.iter().map(|(_, items)| bytes_of(items.pages.iter().flatten())).sum()
     }
 
     fn notify(&self) {
@@ -228,19 +217,67 @@ impl StoredRow {
 }
 
 impl Items {
-    /// Returns the indices of the items at these positions.
-    fn kept(&self, from: u64, until: u64) -> Range<usize> {
-        let index = |position: u64| {
-            let index = position.saturating_sub(self.first);
-            usize::try_from(index).unwrap_or(usize::MAX).min(self.items.len())
-        };
-        index(from).min(index(until))..index(until)
+    fn new(first: u64, items: Vec<Item>) -> Self {
+        let mut new = Items { first, end: first, pages: VecDeque::new() };
+        new.extend(items);
+        new
+    }
+
+    fn extend(&mut self, items: Vec<Item>) {
+        for item in items {
+            match self.pages.back_mut() {
+                Some(page) if !self.end.is_multiple_of(PAGE) => page.push(item),
+                _ => self.pages.push_back(vec![item]),
+            }
+            self.end += 1;
+        }
+    }
+
+    /// Returns the items from one position to before another one, with their positions.
+    fn range(&self, from: u64, until: u64) -> impl Iterator<Item = (u64, &Item)> {
+        let from = from.clamp(self.first, self.end);
+        let page = from / PAGE;
+        let before = usize::try_from(page - self.first / PAGE).unwrap_or(usize::MAX);
+        let items = (self.first.max(page * PAGE)..).zip(self.pages.iter().skip(before).flatten());
+        items.skip_while(move |(at, _)| *at < from).take_while(move |(at, _)| *at < until)
+    }
+
+    /// Returns the bytes of the items before `from`, and of those at `until` and after it.
+    fn bytes_outside(&self, from: u64, until: u64) -> usize {
+        let outside = self.range(0, from).chain(self.range(from.max(until), u64::MAX));
+        outside.map(|(_, item)| item.bytes.len()).sum()
+    }
+
+    /// Removes the items before `from`, and those at `until` and after it.
+    fn keep(&mut self, from: u64, until: u64) {
+        while self.end > until.max(self.first)
+            && let Some(page) = self.pages.back_mut()
+        {
+            page.pop();
+            self.end -= 1;
+            if page.is_empty() {
+                self.pages.pop_back();
+            }
+        }
+        while self.first < from
+            && let Some(page) = self.pages.front_mut()
+        {
+            let removed = page.len().min(usize::try_from(from - self.first).unwrap_or(usize::MAX));
+            page.drain(..removed);
+            self.first += removed as u64;
+            if page.is_empty() {
+                self.pages.pop_front();
+            }
+        }
     }
 }
 
 pub(super) fn bytes_of<'a>(items: impl IntoIterator<Item = &'a Item>) -> usize {
     items.into_iter().map(|item| item.bytes.len()).sum()
 }
+
+/// How many items a page has.
+const PAGE: u64 = 64;
 
 /// What a row counts beside its items: 1 KiB if it is the one of a chat.
 fn bytes_of_row(row: &str) -> usize {

@@ -136,9 +136,9 @@ pub(super) fn append(
     })
 }
 
-/// Makes the frames of a run wait, so that another turn can append at the end of the log.
+/// Makes the frames of a run wait, so that another turn can append at the end of the log. `None` if they do.
 pub(super) fn fence(stored: &Loaded, now: u64) -> Option<Head> {
-    let head = stored.log(now)?.clone();
+    let head = stored.log(now).filter(|head| !head.is_fenced(now))?.clone();
     Some(Head { fenced_until: Some(now + FENCE), ..head })
 }
 
