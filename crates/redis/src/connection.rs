@@ -1,16 +1,24 @@
 //! [`Connection`]: the connection for all operations, to one Redis or to the nodes of a Redis
 //! Cluster.
 
+#[cfg(feature = "cluster")]
+use std::io;
 use std::pin::pin;
+#[cfg(feature = "cluster")]
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+#[cfg(feature = "cluster")]
+use redis::AsyncConnectionConfig;
+#[cfg(feature = "cluster")]
+use redis::aio::MultiplexedConnection;
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 #[cfg(feature = "cluster")]
 use redis::cluster::{ClusterClient, ClusterClientBuilder};
 #[cfg(feature = "cluster")]
-use redis::cluster_async::ClusterConnection;
+use redis::cluster_async::{ClusterConnection, Connect};
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
     Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline,
@@ -22,6 +30,8 @@ use ui_message_stream::approval::store::FailureLog;
 
 use crate::error::{RedisStoreError, is_unauthenticated};
 use crate::scripts::Invocation;
+#[cfg(feature = "cluster")]
+use crate::scripts::is_repeatable;
 
 /// A connection that is opened again when it is lost, and replaced when Redis replies only over
 /// another one. Many operations use it at once.
@@ -49,7 +59,18 @@ enum RedisClient {
 pub(crate) enum OpenConnection {
     Single(ConnectionManager),
     #[cfg(feature = "cluster")]
-    Cluster(ClusterConnection),
+    Cluster(ClusterConnection<NodeConnection>),
+}
+
+/// A connection to a node of a cluster.
+///
+/// If a connection is lost, a `ClusterConnection` sends again what has no reply. What must not be sent again has another
+/// error here, and the next command finds that the connection is lost.
+#[cfg(feature = "cluster")]
+#[derive(Clone)]
+pub(crate) struct NodeConnection {
+    open: MultiplexedConnection,
+    is_lost: Arc<AtomicBool>,
 }
 
 impl Connection {
@@ -99,14 +120,12 @@ impl Connection {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a script, and runs it again if the connection was lost or is replaced. Every script of the
-    /// ledger gives the same response when it is run again, but for the counts of those that delete. A
-    /// script that changes a log refuses when it is run again.
+    /// Runs a script, and runs it again if the connection was lost or is replaced, unless it writes rows. Every script
+    /// of the ledger gives the same response when it is run again, but for the counts of those that delete.
     ///
     /// The first copy may also arrive late, after what was run since. It changes nothing then, with these
-    /// exceptions: it may set a lease again, create a chat that was deleted meanwhile, with the epoch that
-    /// it had, give a chat an earlier title, insert an approval request of a deleted user who had no chats, or
-    /// leave a place in a list that names too many approvals.
+    /// exceptions: it may insert an approval request of a deleted user who had no chats, or leave a place in a
+    /// list that names too many approvals.
     pub(crate) async fn run<T: FromRedisValue + Send>(
         &self,
         script: &Invocation<'_>,
@@ -130,12 +149,24 @@ impl Connection {
                 result => result.map_err(RedisStoreError::redis),
             };
         }
-        let second = async { self.replace(replaced, script).await.run(script).await };
+        let second = async {
+            let other = self.replace(replaced, script).await;
+            if script.is_repeatable() {
+                other.run(script).await
+            } else {
+                // Redis has replied over the other one: the reply is lost, unless it is on its way.
+                sleep(REOPEN_INTERVAL).await;
+                Err(not_repeated())
+            }
+        };
         // The first reply counts: the old connection may be slow and not lost.
         let operation = async {
             let mut second = pin!(second);
             tokio::select! {
-                result = &mut first => if_lost(result, second).await,
+                result = &mut first => match script.is_repeatable() {
+                    true => if_lost(result, second).await,
+                    false => result,
+                },
                 result = &mut second => if_lost(result, first).await,
             }
         };
@@ -259,9 +290,58 @@ impl RedisClient {
             }
             #[cfg(feature = "cluster")]
             RedisClient::Cluster(client) => {
-                client.get_async_connection().await.map(OpenConnection::Cluster)
+                client.get_async_generic_connection().await.map(OpenConnection::Cluster)
             }
         }
+    }
+}
+
+/// The reply to what must not be sent again is lost.
+fn not_repeated() -> RedisError {
+    (ErrorKind::Client, "the connection was lost, and it is not known what has taken place").into()
+}
+
+#[cfg(feature = "cluster")]
+impl Connect for NodeConnection {
+    fn connect_with_config<'a, T>(info: T, config: AsyncConnectionConfig) -> RedisFuture<'a, Self>
+    where
+        T: IntoConnectionInfo + Send + 'a,
+    {
+        Box::pin(async move {
+            let open = MultiplexedConnection::connect_with_config(info, config).await?;
+            Ok(NodeConnection { open, is_lost: Arc::default() })
+        })
+    }
+}
+
+#[cfg(feature = "cluster")]
+impl ConnectionLike for NodeConnection {
+    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        Box::pin(async move {
+            if self.is_lost.load(Ordering::Relaxed) {
+                return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
+            }
+            let result = self.open.req_packed_command(command).await;
+            let lost = result.as_ref().is_err_and(is_lost);
+            if lost && !is_repeatable(command) {
+                self.is_lost.store(true, Ordering::Relaxed);
+                return Err(not_repeated());
+            }
+            result
+        })
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        self.open.req_packed_commands(pipeline, offset, count)
+    }
+
+    fn get_db(&self) -> i64 {
+        self.open.get_db()
     }
 }
 
@@ -269,7 +349,7 @@ impl OpenConnection {
     /// Runs a script, and runs it again if the connection was lost meanwhile.
     async fn run<T: FromRedisValue>(mut self, script: &Invocation<'_>) -> RedisResult<T> {
         match self.run_once(script).await {
-            Err(error) if is_lost(&error) => self.run_once(script).await,
+            Err(error) if is_lost(&error) && script.is_repeatable() => self.run_once(script).await,
             result => result,
         }
     }

@@ -43,15 +43,15 @@ pub enum RedisStoreError {
         "Redis has not answered within {0:?}: it hangs, has too much to do, or is not reachable"
     )]
     Timeout(Duration),
-    /// A newer version of this package has written the chat.
+    /// Another version of this package has written the chats.
     #[error(
-        "chat: format {format} is newer than this version of ui-message-stream-redis reads \
-         ({known}); upgrade the server"
+        "the chats in this Redis have format {format}, and this version of ui-message-stream-redis reads \
+         format {known}: if it is older, use another prefix or delete them; if it is newer, upgrade the server"
     )]
-    NewerChatFormat {
-        /// The format of the chat.
+    OtherChats {
+        /// The format of the chats.
         format: u64,
-        /// The newest format that this version reads.
+        /// The format that this version reads.
         known: u64,
     },
     /// The user was [deleted](crate::RedisStore::delete_user) during a run, which requests no more
@@ -81,6 +81,20 @@ pub enum RedisStoreError {
 }
 
 impl RedisStoreError {
+    /// Another program has written a key.
+    #[cfg(feature = "chat")]
+    pub(crate) fn wrong_type() -> Self {
+        RedisStoreError::Refused { code: WRONG_TYPE.0, reason: WRONG_TYPE.1 }
+    }
+
+    /// Returns the cause of a failure of the logs.
+    #[cfg(feature = "chat")]
+    pub(crate) fn from_chat(error: ui_message_stream_chat::store::ChatStoreError) -> Self {
+        let cause = std::error::Error::source(&error);
+        let cause = cause.and_then(<dyn std::error::Error>::downcast_ref::<Self>);
+        cause.map_or(RedisStoreError::Unreadable("row"), Self::of_another)
+    }
+
     /// Returns the error of another operation that was sent in the same call.
     pub(crate) fn of_another(&self) -> Self {
         match self {
@@ -103,12 +117,6 @@ impl RedisStoreError {
 
     /// Wraps an error of the client, whose type is not public here.
     pub(crate) fn redis(error: RedisError) -> Self {
-        let numbers = error.detail().unwrap_or_default().split_whitespace();
-        let mut numbers = numbers.map(|number| number.parse().unwrap_or(0));
-        let mut next = || numbers.next().unwrap_or(0);
-        if error.code() == Some(NEWER_LOG) {
-            return RedisStoreError::NewerChatFormat { format: next(), known: next() };
-        }
         if let Some((code, reason)) = refusal(&error) {
             return RedisStoreError::Refused { code, reason };
         }
@@ -142,7 +150,7 @@ fn refusal(error: &RedisError) -> Option<(&'static str, &'static str)> {
     })
 }
 
-const REFUSALS: [(&str, &str); 9] = [
+const REFUSALS: [(&str, &str); 10] = [
     ("WRONGPASS", "Redis refuses the user or the password: correct them in its URL"),
     ("NOAUTH", "Redis requires a password: set it in its URL"),
     ("NOPERM", "the user of Redis may not use the commands or keys of the store: extend its ACL"),
@@ -151,9 +159,11 @@ const REFUSALS: [(&str, &str); 9] = [
     ("LOADING", "Redis is loading its data: wait until it has done so"),
     ("READONLY", "this Redis is a replica, which cannot be written: connect to the primary"),
     ("MASTERDOWN", "this Redis is a replica without its primary: connect to the primary"),
+    WRONG_TYPE,
     ("CLUSTERDOWN", "a part of the Redis Cluster is down: start its nodes"),
 ];
 
-/// The error with which `log.lua` refuses a chat of a newer format. The format of the chat and the newest
-/// format that the script reads follow.
-const NEWER_LOG: &str = "NEWERLOG";
+const WRONG_TYPE: (&str, &str) = (
+    "WRONGTYPE",
+    "another program has written a key of the store: use another prefix, or delete it",
+);

@@ -6,9 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::watch;
-use ui_message_stream_chat::store::{Epoch, StoredEntry};
-
-use crate::log_store::entry_of;
+use ui_message_stream_chat::store::{EntryKind, Epoch, StoredEntry};
 
 /// The logs that readers of this process wait for, by the names of their channels.
 ///
@@ -240,6 +238,17 @@ impl Message {
         let is_whole = stored.is_empty() && entries.len() as u64 <= length;
         is_whole.then_some(Message::Entries { epoch, length, entries })
     }
+}
+
+/// Returns the entry that is stored as these bytes, or `None` if it cannot be read.
+fn entry_of(mut stored: Bytes) -> Option<StoredEntry> {
+    let kind = match stored.first()? {
+        b'0' => EntryKind::Frame,
+        b'1' => EntryKind::Note,
+        b'2' => EntryKind::Control,
+        _ => return None,
+    };
+    Some(StoredEntry { kind, bytes: stored.split_off(1) })
 }
 
 /// Returns what the message of an append has between the length of the log and these entries, as they are stored.

@@ -1,7 +1,7 @@
 //! [`Keys`]: the names of the keys in Redis.
 //!
-//! The part of a key in braces decides its slot in Redis Cluster. The chats of a user are in one slot, so
-//! that a script can change a chat together with the list of the user's chats. The approvals of a user are in
+//! The part of a key in braces decides its slot in Redis Cluster. The keys of a partition of rows are in one slot, so
+//! that a step can change them together: the chats of a user are such a partition. The approvals of a user are in
 //! the bucket that their ids name, with the lists of the user. The lists of an audience are in a bucket, too. A
 //! list of all users has sixteen parts, by the first digit of the ids. The keys of a bucket, and of such a part,
 //! are in one slot.
@@ -38,6 +38,14 @@ impl Keys {
         }
     }
 
+    /// Returns a pattern of keys that all users with chats of the first format have.
+    #[cfg(feature = "chat")]
+    pub(crate) fn pattern_of_older_chats(&self) -> String {
+        let escaped = self.prefix.replace('\\', r"\\").replace('*', r"\*");
+        let escaped = escaped.replace('?', r"\?").replace('[', r"\[");
+        format!("{escaped}{{*}}:updated")
+    }
+
     /// Returns the keys of the approvals of a version that kept all in one slot.
     #[cfg(feature = "cluster")]
     pub(crate) fn older_ledger(&self) -> LedgerKeys {
@@ -71,9 +79,16 @@ impl Keys {
         }
     }
 
-    /// Returns the keys of the chats of a user.
-    pub(crate) fn user(&self, owner: &Principal) -> UserKeys {
-        UserKeys(format!("{}{{{}}}:", self.prefix, user_digest(owner)))
+    /// Returns the keys of a partition of rows. Braces in its name would change the slot.
+    pub(crate) fn partition(&self, name: &str) -> PartitionKeys {
+        let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let tag = if is_plain { name.to_owned() } else { digest([Some(name)]) };
+        PartitionKeys(format!("{}{{{tag}}}:", self.prefix))
+    }
+
+    /// Returns the keys of the partition with the chats of a user.
+    pub(crate) fn user(&self, owner: &Principal) -> PartitionKeys {
+        self.partition(&serde_json::json!([owner.tenant(), owner.id()]).to_string())
     }
 
     fn bucket(&self, bucket: u16) -> LedgerKeys {
@@ -134,54 +149,42 @@ impl LedgerKeys {
     }
 }
 
-/// Returns the name of a chat in the lists of the chats of all users.
-pub(crate) fn chat_name(owner: &Principal, chat: &str) -> String {
-    serde_json::json!([owner, chat]).to_string()
-}
-
-/// Names the keys of one user.
+/// Names the keys of a partition of rows.
 #[derive(Debug, Clone)]
-pub(crate) struct UserKeys(String);
+pub(crate) struct PartitionKeys(String);
 
-impl UserKeys {
-    /// Returns the head of the log of a chat.
-    pub(crate) fn head(&self, id: &str) -> String {
-        self.of("head", id)
+impl PartitionKeys {
+    pub(crate) fn row(&self, row: &str) -> String {
+        format!("{}row:{row}", self.0)
     }
 
-    /// Returns the entries of the log of a chat.
-    pub(crate) fn entries(&self, id: &str) -> String {
-        self.of("entries", id)
+    /// Returns the key of the row that a user with chats has.
+    pub(crate) fn row_of_user(&self) -> String {
+        self.row("u")
     }
 
-    /// Returns the live runs of the chats.
-    pub(crate) fn live(&self) -> String {
-        format!("{}live", self.0)
+    /// Returns the key of the row that a chat has.
+    pub(crate) fn row_of_chat(&self, chat: &str) -> String {
+        self.row(&format!("h{chat}"))
     }
 
-    /// Returns the list of the chats by the time of their last update. It is also the name of the channel on
-    /// which changes of what lists show are announced.
-    pub(crate) fn updated(&self) -> String {
-        format!("{}updated", self.0)
+    /// Returns the key of a sequence of a row.
+    pub(crate) fn sequence(&self, row: &str, sequence: u8) -> String {
+        format!("{}{sequence}:{row}", self.0)
     }
 
-    /// Returns the keys of a chat, in the order in which the scripts have them.
-    pub(crate) fn log(&self, id: &str) -> [String; 9] {
-        let [others, messages] = ["others", "messages"].map(|key| self.of(key, id));
-        let [listed, delivered, expiring] =
-            ["listed", "delivered", "expiring"].map(|key| format!("{}{key}", self.0));
-        let head = self.head(id);
-        let entries = self.entries(id);
-        [head, entries, others, messages, self.live(), listed, self.updated(), delivered, expiring]
+    pub(crate) fn list(&self, list: &str) -> String {
+        format!("{}list:{list}", self.0)
     }
 
-    /// Returns the channel on which the changes of a log are announced.
-    pub(crate) fn channel(&self, id: &str) -> String {
-        self.of("appended", id)
+    /// Returns the channel on which the changes of the log are announced that has this row.
+    pub(crate) fn channel(&self, row: &str) -> String {
+        format!("{}changed:{row}", self.0)
     }
 
-    fn of(&self, key: &str, id: &str) -> String {
-        format!("{}{key}:{id}", self.0)
+    /// Returns the channel on which the changes of what lists show are announced.
+    pub(crate) fn channel_of_lists(&self) -> String {
+        format!("{}changed", self.0)
     }
 }
 

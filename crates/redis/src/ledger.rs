@@ -168,7 +168,7 @@ impl RedisStore {
             }
             // The chats are in another slot. After this mark was set, those that were deleted are
             // gone: a chat that is found was begun since, or another mark follows.
-            let chat = all_keys.user(&first.requester).head(&first.chat_id);
+            let chat = all_keys.user(&first.requester).row_of_chat(first.chat_id.as_str());
             if !self.run_in_ledger(&scripts::EXISTS.key(chat)).await? {
                 break;
             }

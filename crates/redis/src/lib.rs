@@ -6,6 +6,10 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 #![deny(clippy::disallowed_methods)]
 
+#[cfg(feature = "chat")]
+mod batch;
+#[cfg(feature = "chat")]
+mod clock;
 mod connection;
 mod error;
 #[cfg(feature = "chat")]
@@ -15,10 +19,10 @@ mod guard;
 mod hints;
 mod keys;
 mod ledger;
-#[cfg(feature = "chat")]
-mod log_store;
 mod options;
 mod places;
+#[cfg(feature = "chat")]
+mod rows;
 mod scripts;
 mod users;
 mod warnings;
@@ -26,18 +30,23 @@ mod warnings;
 use std::fmt;
 use std::sync::Arc;
 
+#[cfg(feature = "chat")]
+use ui_message_stream_chat::store::rows::KnownLogs;
+
 pub use self::error::RedisStoreError;
 pub use self::options::RedisOptions;
 pub use self::users::DeletedUser;
 
+#[cfg(feature = "chat")]
+use self::batch::Batch;
+#[cfg(feature = "chat")]
+use self::clock::Clock;
 use self::connection::Connection;
 #[cfg(feature = "chat")]
 use self::follow::Follower;
 #[cfg(feature = "chat")]
 use self::hints::Hints;
 use self::keys::Keys;
-#[cfg(feature = "chat")]
-use self::log_store::WaitingFrames;
 
 /// The logs of chats and the approvals of all servers that share a Redis.
 ///
@@ -94,7 +103,7 @@ use self::log_store::WaitingFrames;
 /// nodes: they are not in the inbox of the audience, expire without an event, or are not delivered. They can
 /// still be decided in their chats.
 ///
-/// If Redis evicts keys because its memory is full, chats, records and outcomes are lost. Answers
+/// If Redis evicts keys because its memory is full, chats, records and outcomes are lost, or parts of them. Answers
 /// to lost records are rejected, and no tool is executed twice. `maxmemory-policy` should still be
 /// `noeviction`. If it is not, [`connect`](Self::connect) logs a warning.
 ///
@@ -129,17 +138,15 @@ use self::log_store::WaitingFrames;
 /// Cluster, each node has a clock of its own: keep them in step, for example with NTP.
 ///
 /// # When Redis is not available
-/// Each step of an operation ends within five seconds, if necessary with an error. Most operations
-/// are one step, which is a script. A log is read in parts of 512 KiB, each of which is a step. The
-/// beginning and the end of a run, some operations of the ledger, and
-/// [`delete_user`](Self::delete_user) have several steps, too.
+/// Each call of Redis ends within five seconds, if necessary with an error. An append to a live run is one call,
+/// which is a script. Other operations read first and then write what they have decided, and again if something has
+/// changed meanwhile. A log is read in parts of 512 KiB, each of which is a call.
 ///
-/// A lost connection is opened again, and the step that was under way is sent a second time, and
-/// takes effect once. An append that has taken effect the first time is a conflict then, and the server
-/// finds its own entries in the log. If a step has no reply after two seconds, and Redis replies over another
-/// connection, it is sent again over that one, which replaces the first. If a single Redis refuses a
-/// write because it has become a replica, the store opens another connection, which may lead to the
-/// new primary, and sends the step again over that one. Until then it reads what the replica has.
+/// A lost connection is opened again, and a call of the ledger, or one that only reads, is sent a second time and
+/// takes effect once. A call that writes a chat is not sent again: it fails, and the server looks at the log. If
+/// a call has no reply after two seconds, and Redis replies over another connection, that one replaces the first.
+/// If a single Redis refuses a write because it has become a replica, the store opens another connection, which
+/// may lead to the new primary, and sends the call again over that one. Until then it reads what the replica has.
 ///
 /// If Redis refuses the password when a connection is opened again, the store tries again with pauses
 /// of up to two seconds. Each cause of failures is logged at most once in 30 seconds.
@@ -163,7 +170,7 @@ use self::log_store::WaitingFrames;
 /// all nodes. Then [`connect_cluster`](RedisOptions::connect_cluster) logs a warning. All servers must do the same.
 ///
 /// # Keys
-/// Each key begins with the [prefix](RedisOptions::with_prefix). All keys of a user follow a digest
+/// Each key begins with the [prefix](RedisOptions::with_prefix). All keys of the chats of a user follow a digest
 /// of the tenant and the id in braces, so that Redis Cluster keeps them on one node and a script
 /// can change them together: a chat with the list of the user's chats, and a live run with the others
 /// of the user. A crash leaves nothing in between. The users are spread over the nodes. The approvals of
@@ -173,15 +180,17 @@ use self::log_store::WaitingFrames;
 /// written, and lose it after, so a crash leaves a list that names too many approvals and never too few. A
 /// reader of the list leaves them out, and removes them after a minute.
 ///
-/// - `{…}:head:`, `{…}:entries:`, `{…}:others:` and `{…}:messages:` with the id of a chat: its log. They are
-///   kept for the time to live of the chat, or until it is deleted.
-/// - `{…}:live`, `{…}:listed`, `{…}:updated` and `{…}:expiring`: the live runs, the titles and the times of the
-///   chats. What they hold of a chat whose time has passed is removed within about a minute, if a server runs.
-/// - `{…}:delivered`: what a [sink](ui_message_stream_chat::MessageSink) has to get of each chat, until the
+/// - `{…}:row:h` with the id of a chat: what is known of its log. `{…}:0:h`, `{…}:1:h`, `{…}:2:h` and `{…}:3:h`: the
+///   entries of the log, the messages and the rest of the snapshot, and when a client has read the live run.
+/// - `{…}:row:u` and `{…}:list:chats`: the live runs and the chats of a user.
+/// - `{…}:row:x` with the id of a chat: what a [sink](ui_message_stream_chat::MessageSink) has to get of it, until the
 ///   chat is deleted and the sink has got that, or until no server has asked for that in 30 days.
-/// - `undelivered`: the chats of which a sink may have to get something, as in `sweep`.
-/// - `sweep`: the chats of which something is to be removed, each as its tenant, its user and its id. If a server
-///   runs, a deleted chat is removed from it within about three minutes.
+/// - `{due0}:list:due` and `{undelivered0}:list:undelivered`: the chats of all users to sweep, and those of which a sink
+///   has to get something, each with its tenant, its user and its id. Redis Cluster has 16 of each.
+/// - `format`: the number of the format of the chats.
+///
+/// No key of chats expires: what is not needed any more, and a chat whose time has passed, is removed within about
+/// a minute, if a server runs.
 /// - `record:` with the id of an approval, `list:` with the name of a list of approvals, `all:` with a digest,
 ///   `clock`, and `use:` with the id of an approval that a guard keeps. All expire: a record and a use
 ///   [`RECORD_RETENTION`](ui_message_stream::approval::store::RECORD_RETENTION) after the approval
@@ -190,9 +199,9 @@ use self::log_store::WaitingFrames;
 /// - `ping`, for a minute.
 ///
 /// # Formats
-/// Each chat and each approval holds the number of its format. One of a newer format is an error that
-/// names the format. Approvals in a Redis Cluster of an earlier version, which kept them in one slot, are
-/// [refused](RedisStoreError::OlderApprovals) when the store is opened.
+/// Each chat and each approval holds the number of its format, and one of a newer format is an error. Chats of
+/// an earlier version are [refused](RedisStoreError::OtherChats) when the store is opened, and so are
+/// [approvals](RedisStoreError::OlderApprovals) in a Redis Cluster that kept them in one slot.
 #[doc(alias = "database")]
 #[doc(alias = "persist")]
 #[doc(alias = "RedisLedger")]
@@ -211,7 +220,11 @@ struct Inner {
     #[cfg(feature = "chat")]
     follower: Follower,
     #[cfg(feature = "chat")]
-    frames: WaitingFrames,
+    batch: Batch,
+    #[cfg(feature = "chat")]
+    clock: Clock,
+    #[cfg(feature = "chat")]
+    known: KnownLogs,
 }
 
 impl RedisStore {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use redis::ConnectionInfo;
-#[cfg(feature = "chat")]
-use ui_message_stream::approval::Principal;
 #[cfg(feature = "cluster")]
 use ui_message_stream::approval::store::RecordList;
 
+#[cfg(feature = "chat")]
+use crate::connection::with_timeout;
 use crate::connection::{Connection, parse_url};
 use crate::error::RedisStoreError;
 #[cfg(feature = "chat")]
@@ -15,8 +15,6 @@ use crate::follow::Follower;
 #[cfg(feature = "chat")]
 use crate::hints::Hints;
 use crate::keys::Keys;
-#[cfg(feature = "chat")]
-use crate::log_store::WaitingFrames;
 #[cfg(any(feature = "chat", feature = "cluster"))]
 use crate::scripts;
 use crate::{Inner, RedisStore, warnings};
@@ -80,6 +78,7 @@ impl RedisOptions {
     /// - [`RedisStoreError::Prefix`] if the prefix holds a brace, or is empty in Redis Cluster.
     /// - [`RedisStoreError::Url`] if `url` is not the URL of a Redis.
     /// - [`RedisStoreError::Unreachable`] if there is no connection in time.
+    /// - [`RedisStoreError::OtherChats`] if the chats have the format of another version.
     /// - The other errors if Redis refuses the connection.
     pub async fn connect(self, url: &str) -> Result<RedisStore, RedisStoreError> {
         let info = parse_url(url)?;
@@ -134,6 +133,8 @@ impl RedisOptions {
         #[cfg_attr(not(feature = "chat"), allow(unused_variables))] nodes: Vec<ConnectionInfo>,
         #[cfg_attr(not(feature = "chat"), allow(unused_variables))] is_cluster: bool,
     ) -> Result<RedisStore, RedisStoreError> {
+        #[cfg(feature = "chat")]
+        refuse_other_chats(&connection, &keys).await?;
         warnings::check(&connection, self.is_durable).await;
         #[cfg(feature = "chat")]
         let hints = Arc::new(Hints::default());
@@ -152,7 +153,11 @@ impl RedisOptions {
             #[cfg(feature = "chat")]
             follower,
             #[cfg(feature = "chat")]
-            frames: WaitingFrames::default(),
+            batch: Default::default(),
+            #[cfg(feature = "chat")]
+            clock: Default::default(),
+            #[cfg(feature = "chat")]
+            known: Default::default(),
         };
         Ok(RedisStore { inner: Arc::new(inner) })
     }
@@ -170,7 +175,7 @@ async fn can_publish_to_shard(
     connection: &Connection,
     keys: &Keys,
 ) -> Result<bool, RedisStoreError> {
-    let channel = keys.user(&Principal::anonymous()).channel("");
+    let channel = keys.partition("any").channel_of_lists();
     let error: String = connection.run(&scripts::CAN_PUBLISH_TO_SHARD.key(channel)).await?;
     if !error.is_empty() {
         tracing::warn!(
@@ -180,6 +185,35 @@ async fn can_publish_to_shard(
         );
     }
     Ok(error.is_empty())
+}
+
+/// Fails if the chats have another format. The number of the format is stored, unless no store with it was opened before.
+#[cfg(feature = "chat")]
+async fn refuse_other_chats(connection: &Connection, keys: &Keys) -> Result<(), RedisStoreError> {
+    let (mut open, _) = connection.current();
+    let format = keys.shared("format");
+    let mut stored = redis::cmd("GET");
+    stored.arg(&format);
+    match with_timeout(stored.query_async::<Option<u64>>(&mut open)).await? {
+        Some(CHAT_FORMAT) => return Ok(()),
+        Some(format) => return Err(RedisStoreError::OtherChats { format, known: CHAT_FORMAT }),
+        None => {}
+    }
+    let mut older = redis::cmd("KEYS");
+    older.arg(keys.pattern_of_older_chats());
+    match with_timeout(older.query_async::<Vec<String>>(&mut open)).await {
+        Ok(older) if !older.is_empty() => {
+            return Err(RedisStoreError::OtherChats { format: 1, known: CHAT_FORMAT });
+        }
+        Ok(_) => {}
+        // The next start asks again.
+        Err(RedisStoreError::Refused { .. }) => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    let mut store = redis::cmd("SET");
+    store.arg(&format).arg(CHAT_FORMAT);
+    let _ = with_timeout(store.query_async::<()>(&mut open)).await;
+    Ok(())
 }
 
 #[cfg(feature = "cluster")]
@@ -199,5 +233,9 @@ async fn refuse_older_approvals(
         Ok(())
     }
 }
+
+/// The format in which chats are stored.
+#[cfg(feature = "chat")]
+const CHAT_FORMAT: u64 = 2;
 
 const DEFAULT_PREFIX: &str = "ui-message-stream:";

@@ -1,9 +1,8 @@
 //! The scripts that Redis runs. Each is one atomic step, and each touches keys of one hash slot
 //! only.
 //!
-//! A script whose reply was lost is run again. Each script of the ledger recognizes what its first run
-//! has done, and returns the same reply. A script that changes a log finds another log then, and
-//! refuses. Those that delete a user count what is left.
+//! A script whose reply was lost is run again, but for steps that write rows. Each script of the ledger recognizes what
+//! its first run has done, and returns the same reply. Those that delete a user count what is left.
 
 use std::sync::LazyLock;
 
@@ -14,11 +13,13 @@ pub(crate) struct Script {
     text: &'static str,
     /// The digest by which Redis knows the text.
     digest: String,
+    /// Whether it may be run a second time.
+    is_repeatable: bool,
 }
 
 impl Script {
-    fn new(text: &'static str) -> Self {
-        Script { text, digest: redis::Script::new(text).get_hash().to_owned() }
+    fn new(text: &'static str, is_repeatable: bool) -> Self {
+        Script { text, digest: redis::Script::new(text).get_hash().to_owned(), is_repeatable }
     }
 
     /// Begins an invocation with this key.
@@ -30,21 +31,26 @@ impl Script {
 
     /// Begins an invocation without keys.
     pub(crate) fn prepare_invoke(&self) -> Invocation<'_> {
-        Invocation { script: self, arguments: Arguments::default() }
+        self.with(vec![Arguments::default()])
+    }
+
+    /// Returns an invocation with these arguments, one after the other.
+    pub(crate) fn with(&self, arguments: Vec<Arguments>) -> Invocation<'_> {
+        Invocation { script: self, arguments }
     }
 }
 
 /// A script with its keys and arguments.
 pub(crate) struct Invocation<'a> {
     script: &'a Script,
-    pub(crate) arguments: Arguments,
+    pub(crate) arguments: Vec<Arguments>,
 }
 
 /// The keys and arguments of a script.
 #[derive(Default)]
 pub(crate) struct Arguments {
-    keys: Vec<Vec<u8>>,
-    args: Vec<Vec<u8>>,
+    pub(crate) keys: Vec<Vec<u8>>,
+    pub(crate) args: Vec<Vec<u8>>,
 }
 
 impl Arguments {
@@ -57,28 +63,31 @@ impl Arguments {
         arg.write_redis_args(&mut self.args);
         self
     }
-
-    /// Adds others after these.
-    pub(crate) fn extend(&mut self, others: Self) {
-        self.keys.extend(others.keys);
-        self.args.extend(others.args);
-    }
 }
 
 impl Invocation<'_> {
     pub(crate) fn key(&mut self, key: impl ToRedisArgs) -> &mut Self {
-        self.arguments.key(key);
+        self.last().key(key);
         self
     }
 
     pub(crate) fn arg(&mut self, arg: impl ToRedisArgs) -> &mut Self {
-        self.arguments.arg(arg);
+        self.last().arg(arg);
         self
+    }
+
+    fn last(&mut self) -> &mut Arguments {
+        self.arguments.last_mut().expect("an invocation has arguments")
+    }
+
+    pub(crate) fn is_repeatable(&self) -> bool {
+        self.script.is_repeatable
     }
 
     /// Returns a script for the node of the keys, which changes nothing.
     pub(crate) fn probe(&self) -> Invocation<'static> {
-        EXISTS.key(self.arguments.keys.first().map(Vec::as_slice).unwrap_or_default())
+        let mut keys = self.arguments.iter().flat_map(|arguments| &arguments.keys);
+        EXISTS.key(keys.next().map(Vec::as_slice).unwrap_or_default())
     }
 
     /// Returns the command that runs the script if Redis has its text.
@@ -95,8 +104,14 @@ impl Invocation<'_> {
 
     fn command(&self, name: &str, script: &str) -> Cmd {
         let mut command = redis::cmd(name);
-        let Arguments { keys, args } = &self.arguments;
-        command.arg(script).arg(keys.len()).arg(keys).arg(args);
+        let count = self.arguments.iter().map(|arguments| arguments.keys.len()).sum::<usize>();
+        command.arg(script).arg(count);
+        for arguments in &self.arguments {
+            command.arg(&arguments.keys);
+        }
+        for arguments in &self.arguments {
+            command.arg(&arguments.args);
+        }
         command
     }
 }
@@ -105,62 +120,51 @@ impl Invocation<'_> {
 macro_rules! script {
     ($name:ident, $($file:literal),+) => {
         pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
-            Script::new(concat!($(include_str!(concat!("scripts/", $file, ".lua"))),+))
+            Script::new(concat!($(include_str!(concat!("scripts/", $file, ".lua"))),+), true)
         });
     };
 }
 
-/// A script that publishes what it changes.
-pub(crate) struct PublishingScript {
-    to_channels: Script,
-    to_shard_channels: Script,
+#[cfg(feature = "chat")]
+macro_rules! steps {
+    ($name:ident, $publish:literal, $is_repeatable:literal) => {
+        static $name: LazyLock<Script> = LazyLock::new(|| {
+            let text =
+                concat!("local PUBLISH = ", $publish, "\n", include_str!("scripts/steps.lua"));
+            Script::new(text, $is_repeatable)
+        });
+    };
 }
 
-impl PublishingScript {
-    /// Returns the script that publishes to the channels of the node of its keys, or that publishes to all nodes.
-    pub(crate) fn to_shard_channels(&self, is_to_shard: bool) -> &Script {
-        if is_to_shard { &self.to_shard_channels } else { &self.to_channels }
+#[cfg(feature = "chat")]
+steps!(READS, "nil", true);
+#[cfg(feature = "chat")]
+steps!(WRITES_TO_SHARD, "'SPUBLISH'", false);
+#[cfg(feature = "chat")]
+steps!(WRITES_TO_ALL, "'PUBLISH'", false);
+
+/// Returns the script that runs steps over rows. Those that write are published to the channels of the node of its keys,
+/// or of all nodes.
+#[cfg(feature = "chat")]
+pub(crate) fn steps(is_read: bool, is_to_shard: bool) -> &'static Script {
+    match (is_read, is_to_shard) {
+        (true, _) => &READS,
+        (false, true) => &WRITES_TO_SHARD,
+        (false, false) => &WRITES_TO_ALL,
     }
 }
 
-/// Declares a script that publishes, which consists of `publish.lua`, and of these files before and after it.
-macro_rules! publishing_script {
-    ($name:ident, [$($before:literal)?], $file:literal) => {
-        pub(crate) static $name: LazyLock<PublishingScript> = LazyLock::new(|| PublishingScript {
-            to_channels: publishing_script!("PUBLISH", [$($before)?], $file),
-            to_shard_channels: publishing_script!("SPUBLISH", [$($before)?], $file),
-        });
-    };
-    ($command:literal, [$($before:literal)?], $file:literal) => {
-        Script::new(concat!(
-            "local PUBLISH = '", $command, "'\n",
-            $(include_str!(concat!("scripts/", $before, ".lua")),)?
-            include_str!("scripts/publish.lua"),
-            include_str!(concat!("scripts/", $file, ".lua")),
-        ))
-    };
+/// Whether a command may be sent a second time, if the reply to the first one was lost.
+#[cfg(feature = "cluster")]
+pub(crate) fn is_repeatable(command: &Cmd) -> bool {
+    #[cfg(feature = "chat")]
+    let writes: [&Script; 2] = [&WRITES_TO_SHARD, &WRITES_TO_ALL];
+    #[cfg(not(feature = "chat"))]
+    let writes: [&Script; 0] = [];
+    let script = command.args_iter().nth(1);
+    let is = |text: &str| script == Some(redis::Arg::Simple(text.as_bytes()));
+    !writes.iter().any(|script| is(&script.digest) || is(script.text))
 }
-
-script!(LOG_LOAD, "log", "log_load");
-script!(LOG_READ, "log", "log_read");
-script!(LOG_MESSAGES, "log", "log_messages");
-publishing_script!(LOG_APPEND, ["log"], "log_append");
-publishing_script!(LOG_FRAMES, [], "log_frames");
-script!(LOG_SNAPSHOT, "log", "log_snapshot");
-publishing_script!(LOG_DELETE, ["log"], "log_delete");
-publishing_script!(LOG_RENAME, ["log"], "log_rename");
-script!(LOG_LIST, "log", "log_list");
-publishing_script!(LOG_TRIM, ["log"], "log_trim");
-script!(LOG_CHATS, "log_chats");
-
-script!(DELIVERY_ADD, "delivery_add");
-script!(DELIVERY_LOAD, "log", "delivery_load");
-script!(DELIVERY_NOTE, "log", "delivery_note");
-
-script!(SWEEP_ADD, "sweep_add");
-
-script!(DUE_NEXT, "due_next");
-script!(DUE_DONE, "due_done");
 
 script!(LEDGER_LOAD, "ledger_clock", "ledger_load");
 script!(LEDGER_LIST, "ledger_clock", "ledger_list");
@@ -185,6 +189,8 @@ script!(LEDGER_FORGET, "ledger_forget");
 script!(LEDGER_IDS, "ledger_ids");
 script!(LEDGER_LISTS, "ledger_lists");
 script!(LEDGER_DELETE, "ledger_elsewhere", "ledger_delete");
+#[cfg(feature = "chat")]
+script!(LEDGER_MARK, "ledger_mark");
 #[cfg(feature = "cluster")]
 script!(LEDGER_OLDER, "ledger_older");
 
@@ -196,5 +202,3 @@ script!(PING, "ping");
 script!(CAN_PUBLISH_TO_SHARD, "can_publish_to_shard");
 
 script!(EXISTS, "exists");
-
-script!(USER_MARK, "user_mark");

@@ -1,6 +1,8 @@
 //! [`RedisStore::delete_user`]: deletes everything of one user.
 
 use ui_message_stream::approval::Principal;
+#[cfg(feature = "chat")]
+use ui_message_stream_chat::store::LogStore;
 
 use crate::error::RedisStoreError;
 use crate::{RedisStore, scripts};
@@ -28,10 +30,10 @@ impl RedisStore {
     /// it writes next, stores nothing and requests no approvals. A tool that is running is not
     /// stopped, and its outcome is not stored. Decisions of the user about approvals of others stay
     /// in the records of those others, and so do the ids of used stateless approvals until they
-    /// expire. A digest of the id of the user is kept for a day, so that those runs are known. Sweeps remove the ids of
-    /// the user and of the chats from the [list](Self#keys) `sweep`. In Redis Cluster, if the deletion is cut
-    /// off, a list of an audience or of all users may keep the id of an approval for a while, and nothing else
-    /// of it.
+    /// expire. A digest of the id of the user is kept for a day, so that those runs are known. If the deletion is cut
+    /// off, the [lists](Self#keys) of the chats of all users may keep the ids of the user and of a chat until they are
+    /// swept, and in Redis Cluster a list of an audience or of all users may keep the id of an approval for a
+    /// while, and nothing else of it.
     ///
     /// Snapshots, replicas and backups keep the data as long as they exist, and the file of
     /// `appendonly` until Redis rewrites it.
@@ -56,13 +58,36 @@ impl RedisStore {
     pub async fn delete_user(&self, user: &Principal) -> Result<DeletedUser, RedisStoreError> {
         let mut approvals = self.delete_approvals(user).await?;
         #[cfg(feature = "chat")]
-        let chats = self.delete_logs(user).await?;
+        let chats = self.delete_chats(user).await?;
         approvals += self.delete_approvals(user).await?;
         Ok(DeletedUser {
             #[cfg(feature = "chat")]
             chats,
             approvals,
         })
+    }
+
+    /// Deletes the chats of a user, and lets their runs request no more approvals.
+    #[cfg(feature = "chat")]
+    async fn delete_chats(&self, user: &Principal) -> Result<usize, RedisStoreError> {
+        let connection = &self.inner.connection;
+        let row = self.inner.keys.user(user).row_of_user();
+        // A user without chats here may have them in another store, and then this store does not know which runs have
+        // begun since.
+        if !connection.run(&scripts::EXISTS.key(row)).await? {
+            return Ok(0);
+        }
+        self.mark_deleted(user).await?;
+        let chats = LogStore::delete_user(self, user).await.map_err(RedisStoreError::from_chat)?;
+        // An approval request that has found a chat before looks for it again under the new mark.
+        self.mark_deleted(user).await?;
+        Ok(chats)
+    }
+
+    #[cfg(feature = "chat")]
+    async fn mark_deleted(&self, user: &Principal) -> Result<(), RedisStoreError> {
+        let mark = self.inner.keys.of_requester(user).deleted(user);
+        self.inner.connection.run(&scripts::LEDGER_MARK.key(mark)).await
     }
 
     /// Deletes the approvals that were requested from a user. Returns their number.

@@ -3,7 +3,7 @@
 use test_support::external_processes::fault_proxy::FaultProxy;
 use test_support::external_processes::redis_cluster::RedisCluster;
 use test_support::external_processes::redis_server::RedisServer;
-use ui_message_stream_redis::{RedisOptions, RedisStore};
+use ui_message_stream_redis::{RedisOptions, RedisStore, RedisStoreError};
 
 /// What the stores of a test are connected to.
 pub(crate) enum Backend {
@@ -45,10 +45,23 @@ impl Backend {
     }
 
     pub(crate) async fn connect_with(&self, options: RedisOptions) -> RedisStore {
+        self.try_connect(options).await.unwrap()
+    }
+
+    pub(crate) async fn try_connect(
+        &self,
+        options: RedisOptions,
+    ) -> Result<RedisStore, RedisStoreError> {
         match self {
-            Backend::Single(redis) => options.connect(&redis.url()).await.unwrap(),
-            Backend::Cluster(cluster) => options.connect_cluster(cluster.urls()).await.unwrap(),
+            Backend::Single(redis) => options.connect(&redis.url()).await,
+            Backend::Cluster(cluster) => options.connect_cluster(cluster.urls()).await,
         }
+    }
+
+    /// Executes a command on the node that has its key.
+    pub(crate) fn command(&self, command: &str) -> String {
+        let mut replies = self.nodes().iter().map(|node| node.command(command));
+        replies.find(|reply| !reply.starts_with("-MOVED")).unwrap()
     }
 
     pub(crate) async fn connect_through(&self, proxies: &[FaultProxy]) -> RedisStore {
@@ -115,14 +128,14 @@ pub(crate) async fn redis_behind_proxy() -> Option<(RedisServer, FaultProxy, Red
     Some((redis, proxy, store))
 }
 
-/// Returns all keys of a Redis, without those that live for a minute, the marks of deleted users, and the list of
-/// the chats that are to be swept.
+/// Returns all keys of a Redis, without those that live for a minute, the marks of deleted users, and the number of
+/// the format.
 pub(crate) fn keys(redis: &RedisServer) -> Vec<String> {
     let list = "return table.concat(redis.call('KEYS', '*'), ' ')";
     let keys = redis.command(&format!("EVAL \"{list}\" 0"));
     let keys = keys.split_whitespace().map(str::to_owned);
     let is_other = |key: &String| {
-        !key.ends_with("clock") && !key.contains("deleted:") && !key.ends_with("sweep")
+        !key.ends_with("clock") && !key.contains("deleted:") && !key.ends_with("format")
     };
     keys.filter(is_other).collect()
 }

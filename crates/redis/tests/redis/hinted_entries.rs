@@ -272,7 +272,7 @@ async fn a_reader_on_another_server_reads_each_word_once_while_the_slot_of_the_c
     let options = || RedisOptions::new().connect_cluster(cluster.urls());
     let mut run = Run::start([(); 2].map(async |()| options().await.unwrap())).await;
     run.word().await;
-    let list = "return redis.call('KEYS', '*:entries:chat')[1]";
+    let list = "return redis.call('KEYS', '*:0:hchat')[1]";
     let keys = cluster.nodes().iter().map(|node| node.command(&format!("EVAL \"{list}\" 0")));
     let key = keys.into_iter().find(|key| key.contains('{')).unwrap();
     let tag = &key[key.find('{').unwrap() + 1..key.find('}').unwrap()];

@@ -160,7 +160,7 @@ async fn a_reader_waits_for_a_log_of_which_redis_has_lost_entries() {
         }
     };
     within_patience(knows_of_the_third).await;
-    redis.command(&format!("LTRIM {} 0 0", key_with(&redis, ":entries:")));
+    redis.command(&format!("LTRIM {} 0 0", key_with(&redis, ":0:hchat")));
     assert_eq!(read_from(&reader, &key, 0).await.unwrap().head.length, 1);
     assert!(poll!(reader.changed(&key, 1)).is_pending());
     let wait = woken_at(&reader, &key, 1, |page| page.head.length == 2);

@@ -13,6 +13,7 @@ mod hints;
 mod ledger;
 mod restarts;
 mod retention;
+mod rows;
 mod turn_costs;
 mod users;
 mod warnings;
