@@ -94,6 +94,14 @@ pub enum PostgresError {
 }
 
 impl PostgresError {
+    /// Returns the cause of a failure of the logs.
+    #[cfg(feature = "chat")]
+    pub(crate) fn from_chat(error: ui_message_stream_chat::store::ChatStoreError) -> Self {
+        let cause =
+            std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<Self>());
+        cause.cloned().unwrap_or(PostgresError::Unreadable("row"))
+    }
+
     /// Adds to an error of opening the store where Postgres was expected.
     pub(crate) fn at(self, config: &Config) -> Self {
         let source: Arc<dyn std::error::Error + Send + Sync> = match self {

@@ -1,10 +1,11 @@
 //! [`ReplayGuard`] of a [`PostgresStore`]: a row for each stateless approval that was used.
 
+use tokio_postgres::types::Type;
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{ApprovalUse, LedgerStoreError, ReplayGuard};
 use ui_message_stream::approval::{RecordId, UnixMillis};
 
-use crate::{PostgresStore, column, stored};
+use crate::{PostgresStore, Value, column, stored};
 
 /// For [stateless approvals](ui_message_stream::approval::Approvals::stateless_replayable): one row
 /// for each approval that was used.
@@ -24,7 +25,9 @@ impl ReplayGuard for PostgresStore {
             let first_use = first_use.name();
             let delete_at = stored(keep_until.0);
             loop {
-                if !self.query(SET, &[&id, &first_use, &delete_at]).await?.is_empty() {
+                let values: [Value<'_>; 3] =
+                    [(&id, Type::TEXT), (&first_use, Type::TEXT), (&delete_at, Type::INT8)];
+                if !self.query(SET, &values).await?.is_empty() {
                     return Ok(None);
                 }
                 // Otherwise the use was deleted in between.
@@ -40,13 +43,13 @@ impl ReplayGuard for PostgresStore {
         approval: RecordId,
     ) -> BoxFuture<'_, Result<Option<ApprovalUse>, LedgerStoreError>> {
         Box::pin(async move {
-            let rows = self.query(FIRST, &[&approval.to_string()]).await?;
+            let rows = self.query(FIRST, &[(&approval.to_string(), Type::TEXT)]).await?;
             let name = rows.first().map(|row| column(row, 0)).transpose()?;
             Ok(name.map(ApprovalUse::from_name))
         })
     }
 }
 
-const SET: &str = "INSERT INTO approval_uses (id, first_use, delete_at) VALUES ($1, $2, $3) \
+const SET: &str = "INSERT INTO SCHEMA.approval_uses (id, first_use, delete_at) VALUES ($1, $2, $3) \
     ON CONFLICT (id) DO NOTHING RETURNING id";
-const FIRST: &str = "SELECT first_use FROM approval_uses WHERE id = $1";
+const FIRST: &str = "SELECT first_use FROM SCHEMA.approval_uses WHERE id = $1";

@@ -1,6 +1,6 @@
 //! [`Hints`]: wakes the readers of logs that have changed.
 //!
-//! Each statement that changes a log notifies the channel of the schema. One connection of each
+//! Each call that changes logs notifies the channel of the schema. One connection of each
 //! server listens. A notification only tells a reader to read: it may be lost.
 
 use std::collections::HashMap;
@@ -13,12 +13,12 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tokio::time::sleep;
-use tokio_postgres::{AsyncMessage, Config, NoTls};
+use tokio_postgres::{AsyncMessage, Config, NoTls, SimpleQueryMessage};
 use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::store::LogKey;
 
 use crate::error::DbResult;
-use crate::{owner_key, within_time};
+use crate::{STATEMENT_TIMEOUT, owner_key, within_time};
 
 /// The logs that readers of this process wait for, by the digests of their keys, and the lists, by those of
 /// their owners.
@@ -78,8 +78,8 @@ impl Hints {
         notification.split(',').for_each(|hint| self.add_one(hint));
     }
 
-    /// Handles the part of a notification about one log: its length, whether it was deleted, the digest of its key, and that of its owner
-    /// if the list of the owner has changed.
+    /// Handles the part of a notification about one log: its length, whether it was deleted, the digest of its key, and
+    /// that of its owner if the list of the owner has changed.
     fn add_one(&self, hint: &str) {
         let mut words = hint.split(' ');
         let length = words.next().and_then(|word| word.parse().ok());
@@ -131,14 +131,19 @@ pub(crate) async fn listen(hints: Arc<Hints>, config: Config, channel: Box<str>)
 async fn listen_once(hints: &Hints, config: &Config, channel: &str) -> DbResult<()> {
     let (client, mut connection) = within_time(async { Ok(config.connect(NoTls).await?) }).await?;
     let listen = format!("LISTEN \"{channel}\"");
+    // PgBouncer shares sessions, and ignores what `PostgresOptions` sets: then no notifications arrive.
+    let own = format!("{}ms", STATEMENT_TIMEOUT.as_millis());
+    let is_own = |message: &SimpleQueryMessage| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some(&own));
     let listens = async {
+        let show = async { Ok(client.simple_query("SHOW statement_timeout").await?) };
+        let is_session = within_time(show).await?.iter().any(is_own);
         let mut is_listening = false;
         loop {
             // Repeated, because a Postgres that hangs does not close the connection.
             within_time(async { Ok(client.batch_execute(&listen).await?) }).await?;
             if !is_listening {
                 is_listening = true;
-                hints.set_connected(true);
+                hints.set_connected(is_session);
             }
             sleep(TICK).await;
             hints.forget_idle();
@@ -158,19 +163,20 @@ async fn listen_once(hints: &Hints, config: &Config, channel: &str) -> DbResult<
     }
 }
 
-/// Returns the digest of the key of a log, as the function `log_hint` of the schema.
+/// Returns the digest of the key of a log, as notifications name it.
 pub(crate) fn log_digest(key: &LogKey) -> String {
     let owner = owner_key(&key.owner);
     digest(&[owner.as_bytes(), b"\0", key.chat.as_bytes()].concat())
 }
 
-/// Returns the digest of an owner, as the function `log_hint` of the schema.
+/// Returns the digest of an owner, as notifications name it.
 pub(crate) fn list_digest(owner: &Principal) -> String {
     digest(owner_key(owner).as_bytes())
 }
 
 fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
+    // Two logs with the same digest wake each other's readers.
+    Sha256::digest(bytes).iter().take(8).fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
     })

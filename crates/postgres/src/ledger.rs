@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::Type;
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{
     Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords, PendingLimits,
@@ -12,7 +12,7 @@ use ui_message_stream::approval::store::{
 use ui_message_stream::approval::{ApprovalRecord, RecordId, UnixMillis};
 
 use crate::error::PostgresError;
-use crate::{PostgresStore, column, number, owner_key, stored};
+use crate::{PostgresStore, Value, column, number, owner_key, stored};
 
 impl LedgerStore for PostgresStore {
     fn insert_all<'a>(
@@ -39,19 +39,19 @@ impl LedgerStore for PostgresStore {
                 lists.extend(of_record);
                 times.extend(times_of_record);
             }
-            let values: &[&(dyn ToSql + Sync)] = &[
-                &requester,
-                &chat,
-                &of_requester.as_str(),
-                &in_chat.as_str(),
-                &stored(limits.chat as u64).min(MAX_COUNT),
-                &stored(limits.requester as u64).min(MAX_COUNT),
-                &ids,
-                &deletes,
-                &json,
-                &listed,
-                &lists,
-                &times,
+            let values: &[Value<'_>] = &[
+                (&requester, Type::TEXT),
+                (&chat, Type::BYTEA),
+                (&of_requester.as_str(), Type::TEXT),
+                (&in_chat.as_str(), Type::TEXT),
+                (&stored(limits.chat as u64).min(MAX_COUNT), Type::INT8),
+                (&stored(limits.requester as u64).min(MAX_COUNT), Type::INT8),
+                (&ids, Type::TEXT_ARRAY),
+                (&deletes, Type::INT8_ARRAY),
+                (&json, Type::TEXT_ARRAY),
+                (&listed, Type::INT4_ARRAY),
+                (&lists, Type::TEXT_ARRAY),
+                (&times, Type::INT8_ARRAY),
             ];
             let rows = self.query(INSERT_ALL, values).await?;
             let Some(row) = rows.first() else {
@@ -71,7 +71,7 @@ impl LedgerStore for PostgresStore {
     ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
         Box::pin(async move {
             let ids: Vec<String> = ids.iter().map(RecordId::to_string).collect();
-            let rows = self.query(LOAD, &[&ids]).await?;
+            let rows = self.query(LOAD, &[(&ids, Type::TEXT_ARRAY)]).await?;
             Ok(Snapshot { now: self.now(&rows)?, records: parse_all(&rows, true)? })
         })
     }
@@ -85,8 +85,14 @@ impl LedgerStore for PostgresStore {
             let time = after.map_or(-1, |after| stored(after.at.0));
             let id = after.map(|after| after.id.to_string()).unwrap_or_default();
             let count = stored(limit.saturating_add(1) as u64);
-            let rows =
-                self.query(LIST, &[&list.as_str(), &time, &id, &count, &later_than_now]).await?;
+            let values: [Value<'_>; 5] = [
+                (&list.as_str(), Type::TEXT),
+                (&time, Type::INT8),
+                (&id, Type::TEXT),
+                (&count, Type::INT8),
+                (&later_than_now, Type::BOOL),
+            ];
+            let rows = self.query(LIST, &values).await?;
             let page = rows.get(..limit).unwrap_or(&rows);
             let next = match page.last().filter(|_| rows.len() > limit) {
                 Some(last) => {
@@ -124,27 +130,40 @@ impl PostgresStore {
         let id = record.id.to_string();
         let requester = owner_key(&record.requester);
         let (chat, (lists, times)) = (record.chat_id.as_bytes(), lists_of(record));
-        let values: &[&(dyn ToSql + Sync)] =
-            &[&id, &requester, &chat, &delete_at(record), &revision, &json, &lists, &times];
+        let values: &[Value<'_>] = &[
+            (&id, Type::TEXT),
+            (&requester, Type::TEXT),
+            (&chat, Type::BYTEA),
+            (&delete_at(record), Type::INT8),
+            (&revision, Type::INT8),
+            (&json, Type::TEXT),
+            (&lists, Type::TEXT_ARRAY),
+            (&times, Type::INT8_ARRAY),
+        ];
         let rows = self.query(SWAP, values).await?;
         let row = rows.first().ok_or(PostgresError::Unreadable("replacement"))?;
         Ok(column(row, 0)?)
     }
 
-    /// Returns the time in the first column, but none before the latest one, unless the clock was
-    /// set back by more than a minute.
+    /// Returns the time in the first column, but none [before](Self::not_before) the latest one.
     fn now(&self, rows: &[Row]) -> Result<UnixMillis, PostgresError> {
-        let told: i64 = column(rows.first().ok_or(PostgresError::Unreadable("time"))?, 0)?;
-        let floor = |latest: i64| match latest - told {
-            0..=MAX_SET_BACK => latest,
-            _ => told,
-        };
-        let latest = &self.inner.latest_time;
-        let before =
-            latest.fetch_update(Ordering::AcqRel, Ordering::Acquire, |latest| Some(floor(latest)));
-        let now = floor(before.unwrap_or_default());
-        Ok(UnixMillis(now.try_into().unwrap_or(0)))
+        let told = column(rows.first().ok_or(PostgresError::Unreadable("time"))?, 0)?;
+        Ok(self.not_before(told))
     }
+
+    /// Returns a time that Postgres has told, but none before the latest one, unless the clock was set back by more than a
+    /// minute.
+    pub(crate) fn not_before(&self, told: i64) -> UnixMillis {
+        let latest = &self.inner.latest_time;
+        let before = latest
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |latest| Some(later(latest, told)));
+        UnixMillis(later(before.unwrap_or_default(), told).try_into().unwrap_or(0))
+    }
+}
+
+/// Returns the latest time, or the one that is told if it is later or by more than a minute earlier.
+pub(crate) fn later(latest: i64, told: i64) -> i64 {
+    if (0..=MAX_SET_BACK).contains(&(latest - told)) { latest } else { told }
 }
 
 /// Returns when a record is deleted, as a column.
@@ -173,21 +192,21 @@ fn parse_all(rows: &[Row], is_strict: bool) -> Result<Vec<VersionedRecord>, Ledg
 }
 
 const INSERT_ALL: &str = "SELECT existing, in_chat, of_requester, is_deleted_user \
-    FROM insert_approvals($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
-const SWAP: &str = "SELECT replace_approval($1, $2, $3, $4, $5, $6, $7, $8)";
+    FROM SCHEMA.insert_approvals($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+const SWAP: &str = "SELECT SCHEMA.replace_approval($1, $2, $3, $4, $5, $6, $7, $8)";
 /// `$5` says whether the records have to be later than now. `greatest` ignores NULL, and the empty text comes before
 /// every id.
 const LIST: &str = "SELECT clock.now, id, revision, record, at \
-    FROM (SELECT now_not_before(latest_time) AS now FROM ledger_clock) AS clock \
+    FROM (SELECT SCHEMA.now_not_before(latest_time) AS now FROM SCHEMA.ledger_clock) AS clock \
     LEFT JOIN LATERAL (SELECT id, revision, record, at \
-        FROM approval_lists JOIN approvals USING (id) \
+        FROM SCHEMA.approval_lists JOIN SCHEMA.approvals USING (id) \
         WHERE list = $1 AND (at, id) > (greatest($2, CASE WHEN $5 THEN clock.now + 1 END), \
             CASE WHEN $5 AND clock.now >= $2 THEN '' ELSE $3 END) \
         ORDER BY at, id LIMIT $4) AS page ON TRUE \
     ORDER BY at, id";
 const LOAD: &str = "SELECT clock.now, id, revision, record \
-    FROM (SELECT now_not_before(latest_time) AS now FROM ledger_clock) AS clock \
-    LEFT JOIN approvals ON id = ANY ($1)";
+    FROM (SELECT SCHEMA.now_not_before(latest_time) AS now FROM SCHEMA.ledger_clock) AS clock \
+    LEFT JOIN SCHEMA.approvals ON id = ANY ($1)";
 /// The highest limit that Postgres gets. It adds a limit and a number of records.
 const MAX_COUNT: i64 = 1 << 40;
 

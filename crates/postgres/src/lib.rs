@@ -6,14 +6,16 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 #![deny(clippy::disallowed_methods)]
 
+#[cfg(feature = "chat")]
+mod batches;
 mod error;
 mod guard;
 #[cfg(feature = "chat")]
 mod hints;
 mod ledger;
-#[cfg(feature = "chat")]
-mod log_store;
 mod options;
+#[cfg(feature = "chat")]
+mod rows;
 mod schema;
 mod sweep;
 mod users;
@@ -27,9 +29,11 @@ use deadpool_postgres::{Client, Pool};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Row;
-use tokio_postgres::types::{FromSql, ToSql};
+use tokio_postgres::types::{FromSql, ToSql, Type};
 use ui_message_stream::approval::Principal;
 use ui_message_stream::approval::store::FailureLog;
+#[cfg(feature = "chat")]
+use ui_message_stream_chat::store::rows::KnownLogs;
 
 pub use self::error::PostgresError;
 pub use self::options::PostgresOptions;
@@ -37,7 +41,7 @@ pub use self::users::DeletedUser;
 
 use self::error::DbResult;
 #[cfg(feature = "chat")]
-use self::hints::Hints;
+use self::{batches::Batches, hints::Hints, rows::Clock};
 
 /// The logs of chats and the approvals of all servers that share a Postgres database.
 ///
@@ -68,9 +72,10 @@ use self::hints::Hints;
 /// ```
 ///
 /// It needs Postgres 12 or later (it is tested with 15) and a database whose encoding is UTF-8. The
-/// connections have no TLS. Connect it to Postgres itself, without PgBouncer: each connection sets
-/// the schema and other values with the startup parameter `options`. PgBouncer refuses these
-/// values, and if it is configured to ignore them, the store does not find its tables.
+/// connections have no TLS. Connect it to Postgres itself: each connection sets values such as `synchronous_commit`
+/// with the startup parameter `options`. The store also works behind PgBouncer in transaction mode, with
+/// `ignore_startup_parameters = options`. Then the role must have `default_transaction_isolation` and
+/// `synchronous_commit` as Postgres has them by default, and should have a `statement_timeout` of 4500 ms.
 ///
 /// # What is lost when Postgres fails
 /// Nothing that was reported as saved, if Postgres runs with `fsync=on` (the default). The store sets
@@ -81,7 +86,8 @@ use self::hints::Hints;
 /// # When Postgres is not available
 /// Each step of an operation ends within five seconds, if necessary with an error. Most operations are
 /// one step, which is a statement or a transaction. An operation that several servers do at once to one
-/// approval may have more. An append to a log that another transaction has locked has two.
+/// approval may have more. An append of a user whose chats another transaction changes at that moment has
+/// two.
 ///
 /// The store connects again by itself, also if Postgres does not answer on a connection. An
 /// operation whose reply is lost is not repeated by the store: its caller repeats it, and the store
@@ -103,8 +109,8 @@ use self::hints::Hints;
 ///
 /// # Readers that wait
 /// One connection of each server listens on a channel that has the name of the schema. Each transaction
-/// that appends to logs or deletes them is notified there. While this connection is away, readers look
-/// twice a second.
+/// that appends to logs or deletes them is notified there. While this connection is away, and behind PgBouncer, readers
+/// look twice a second.
 ///
 /// # Formats
 /// The tables have a schema number, and each approval the number of its format. Newer tables and newer
@@ -118,16 +124,24 @@ pub struct PostgresStore {
     inner: Arc<Inner>,
 }
 
+/// A value of a statement, and its type.
+type Value<'v> = (&'v (dyn ToSql + Sync), Type);
+
 /// What the clones of a store share.
 struct Inner {
     pool: Pool,
     #[cfg(feature = "chat")]
     hints: Arc<Hints>,
+    schema: Box<str>,
     #[cfg(feature = "chat")]
-    appends: log_store::Batches<log_store::Columns>,
+    clock: Clock,
     #[cfg(feature = "chat")]
-    reads: log_store::Batches<log_store::Read>,
-    /// The latest time of the ledger that this process has seen.
+    known: KnownLogs,
+    #[cfg(feature = "chat")]
+    appends: Arc<Batches>,
+    #[cfg(feature = "chat")]
+    reads: Arc<Batches>,
+    /// The latest time that this process has seen.
     latest_time: AtomicI64,
     failures: FailureLog,
     /// They end when the store is dropped.
@@ -149,16 +163,36 @@ impl PostgresStore {
     /// # Errors
     /// [`PostgresError`] if Postgres cannot be written now, for example because it is a replica.
     pub async fn ping(&self) -> Result<(), PostgresError> {
-        self.query("SELECT nextval('pings')", &[]).await.map(drop)
+        self.query("SELECT nextval('SCHEMA.pings')", &[]).await.map(drop)
     }
 
-    /// Executes a statement, which is a transaction, and returns its rows.
+    /// Executes a statement, which is a transaction, and returns its rows. It needs no state of a session.
     async fn query(
         &self,
-        statement: &'static str,
-        values: &[&(dyn ToSql + Sync)],
+        statement: &str,
+        values: &[Value<'_>],
     ) -> Result<Vec<Row>, PostgresError> {
-        self.logged(query(&self.inner.pool, statement, values).await)
+        self.query_on(self.connection().await?, statement, values).await
+    }
+
+    /// Waits for a connection. Returns it, and until when a statement on it may take.
+    async fn connection(&self) -> Result<(Client, Instant), PostgresError> {
+        let until = Instant::now() + OPERATION_TIMEOUT;
+        let client = until_time(until, async { Ok(self.inner.pool.get().await?) }).await;
+        Ok((self.logged(client)?, until))
+    }
+
+    async fn query_on(
+        &self,
+        (client, until): (Client, Instant),
+        statement: &str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Row>, PostgresError> {
+        let begun = Instant::now();
+        let statement = schema::named(statement, &self.inner.schema);
+        let rows = until_time(until, async { Ok(client.query_typed(&statement, values).await?) });
+        let rows = rows.await;
+        self.logged(give_back(&self.inner.pool, (client, begun), rows))
     }
 
     /// Logs a failure of Postgres.
@@ -171,22 +205,6 @@ impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresStore").finish_non_exhaustive()
     }
-}
-
-async fn query(
-    pool: &Pool,
-    statement: &'static str,
-    values: &[&(dyn ToSql + Sync)],
-) -> Result<Vec<Row>, PostgresError> {
-    let until = Instant::now() + OPERATION_TIMEOUT;
-    let client = until_time(until, async { Ok(pool.get().await?) }).await?;
-    let begun = Instant::now();
-    let rows = until_time(until, async {
-        let prepared = client.prepare_cached(statement).await?;
-        Ok(client.query(&prepared, values).await?)
-    });
-    let rows = rows.await;
-    give_back(pool, (client, begun), rows)
 }
 
 /// Gives a connection back to the pool, and returns what the operation on it has returned, which has
@@ -237,33 +255,15 @@ fn number(row: &Row, at: usize) -> Result<u64, PostgresError> {
     u64::try_from(column::<i64>(row, at)?).map_err(|_| PostgresError::Unreadable("number"))
 }
 
-/// Returns a time in milliseconds. It is negative if the clock was set back.
-fn time_since(row: &Row, at: usize) -> Result<Duration, PostgresError> {
-    Ok(Duration::from_millis(column::<i64>(row, at)?.try_into().unwrap_or(0)))
-}
-
 /// Returns a number as it is stored: the largest numbers become one.
 fn stored(number: u64) -> i64 {
     number.try_into().unwrap_or(i64::MAX)
 }
 
-/// Returns a time in milliseconds, at most 300 years.
-fn millis(time: Duration) -> i64 {
-    time.as_millis().try_into().unwrap_or(i64::MAX).min(MAX_MILLIS)
-}
-
 /// Returns an owner as it is stored: different owners never have the same text.
-/// [`Principal`] is deserialized from it.
+/// It is the name of the partition of the user.
 fn owner_key(owner: &Principal) -> String {
     serde_json::json!([owner.tenant(), owner.id()]).to_string()
-}
-
-/// Returns the owner that was stored.
-fn owner(key: &str) -> Result<Principal, PostgresError> {
-    let (tenant, id): (Option<String>, Option<String>) =
-        serde_json::from_str(key).map_err(|_| PostgresError::Unreadable("owner"))?;
-    let owner = id.map_or_else(Principal::anonymous, Principal::new);
-    Ok(tenant.into_iter().fold(owner, Principal::with_tenant))
 }
 
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -275,8 +275,6 @@ const STATEMENT_TIMEOUT: Duration = Duration::from_millis(4500);
 
 /// The reason with which Postgres refuses a write on a standby, or in another read-only session.
 const READ_ONLY: &str = "25006";
-
-const MAX_MILLIS: i64 = 300 * 366 * 24 * 60 * 60 * 1000;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -102,6 +102,11 @@ impl PostgresOptions {
             pool,
             #[cfg(feature = "chat")]
             hints,
+            schema: self.schema.clone(),
+            #[cfg(feature = "chat")]
+            clock: Default::default(),
+            #[cfg(feature = "chat")]
+            known: Default::default(),
             #[cfg(feature = "chat")]
             appends: Default::default(),
             #[cfg(feature = "chat")]
@@ -141,9 +146,8 @@ impl PostgresOptions {
         // confirmed must be on the disk. Without statistics, as on a new database, Postgres would compile
         // some statements each time, which can take a second.
         let options = format!(
-            "{own} -c search_path=\"{name}\" -c default_transaction_isolation=read\\ committed \
-             -c synchronous_commit=on -c jit=off -c statement_timeout={timeout} \
-             -c idle_in_transaction_session_timeout={timeout}",
+            "{own} -c default_transaction_isolation=read\\ committed -c synchronous_commit=on \
+             -c jit=off -c statement_timeout={timeout} -c idle_in_transaction_session_timeout={timeout}",
             timeout = STATEMENT_TIMEOUT.as_millis(),
         );
         config.options(options).connect_timeout(CONNECT_TIMEOUT);

@@ -1,9 +1,11 @@
 //! [`PostgresStore::sweep`]: deletes what is kept no longer.
 
-use deadpool_postgres::Pool;
+use tokio_postgres::types::Type;
+#[cfg(feature = "chat")]
+use ui_message_stream_chat::store::LogStore;
 
 use crate::error::PostgresError;
-use crate::{PostgresStore, query, stored};
+use crate::{PostgresStore, stored};
 
 impl PostgresStore {
     /// Deletes what is kept no longer: chats whose time has passed, approvals
@@ -19,39 +21,45 @@ impl PostgresStore {
     /// [`PostgresError`] if something cannot be deleted: the first failure. What can be deleted was
     /// deleted.
     pub async fn sweep(&self) -> Result<(), PostgresError> {
-        sweep(&self.inner.pool).await
+        #[cfg(feature = "chat")]
+        {
+            LogStore::sweep(self).await.map(drop).map_err(PostgresError::from_chat)
+        }
+        #[cfg(not(feature = "chat"))]
+        {
+            self.sweep_rest().await
+        }
     }
-}
 
-pub(crate) async fn sweep(pool: &Pool) -> Result<(), PostgresError> {
-    let mut result = Ok(());
-    for statement in STATEMENTS {
-        // The others are executed also if one fails.
-        result = result.and(delete_all(pool, statement, MAX_ROWS).await);
+    /// Deletes what is not of a log.
+    pub(crate) async fn sweep_rest(&self) -> Result<(), PostgresError> {
+        let mut result = Ok(());
+        for statement in STATEMENTS {
+            // The others are executed also if one fails.
+            result = result.and(self.delete_all(statement, MAX_ROWS).await);
+        }
+        result
     }
-    #[cfg(feature = "chat")]
-    let result = result.and(crate::log_store::sweep(pool).await);
-    result
-}
 
-/// Repeats a statement until there is nothing to delete.
-pub(crate) async fn delete_all(
-    pool: &Pool,
-    statement: &'static str,
-    mut max_rows: i64,
-) -> Result<(), PostgresError> {
-    loop {
-        match query(pool, statement, &[&max_rows]).await {
-            Ok(rows) if stored(rows.len() as u64) < max_rows => return Ok(()),
-            Ok(_) => {}
-            // Many other rows may be deleted with each of these.
-            Err(error) if is_too_slow(&error) && max_rows > 1 => max_rows /= 2,
-            Err(error) => return Err(error),
+    /// Repeats a statement until there is nothing to delete.
+    pub(crate) async fn delete_all(
+        &self,
+        statement: &str,
+        mut max_rows: i64,
+    ) -> Result<(), PostgresError> {
+        loop {
+            match self.query(statement, &[(&max_rows, Type::INT8)]).await {
+                Ok(rows) if stored(rows.len() as u64) < max_rows => return Ok(()),
+                Ok(_) => {}
+                // Many other rows may be deleted with each of these.
+                Err(error) if is_too_slow(&error) && max_rows > 1 => max_rows /= 2,
+                Err(error) => return Err(error),
+            }
         }
     }
 }
 
-pub(crate) fn is_too_slow(error: &PostgresError) -> bool {
+fn is_too_slow(error: &PostgresError) -> bool {
     match error {
         PostgresError::Refused { sqlstate } => sqlstate == CANCELED,
         PostgresError::Timeout(_) => true,
@@ -64,13 +72,13 @@ pub(crate) fn is_too_slow(error: &PostgresError) -> bool {
 macro_rules! delete {
     ($table:literal, $key:literal, $condition:literal) => {
         concat!(
-            "DELETE FROM ",
+            "DELETE FROM SCHEMA.",
             $table,
             " WHERE ",
             $key,
             " IN (SELECT ",
             $key,
-            " FROM ",
+            " FROM SCHEMA.",
             $table,
             " WHERE ",
             $condition,
@@ -83,22 +91,15 @@ macro_rules! delete {
 const APPROVALS: &str = delete!(
     "approvals",
     "id",
-    "delete_at < (SELECT now_not_before(latest_time) FROM ledger_clock)"
+    "delete_at < (SELECT SCHEMA.now_not_before(latest_time) FROM SCHEMA.ledger_clock)"
 );
-const APPROVAL_USES: &str = delete!("approval_uses", "id", "delete_at < (SELECT now_ms())");
+const APPROVAL_USES: &str = delete!("approval_uses", "id", "delete_at < (SELECT SCHEMA.now_ms())");
 // A day.
 const DELETED_USERS: &str =
-    delete!("deleted_users", "owner", "deleted_at + 86400000 <= (SELECT now_ms())");
-
-// 30 days.
-const DELETIONS: &str = delete!(
-    "log_deliveries",
-    "ctid",
-    "position = 9007199254740991 AND due_at + 2592000000 <= (SELECT now_ms())"
-);
+    delete!("deleted_users", "owner", "deleted_at + 86400000 <= (SELECT SCHEMA.now_ms())");
 
 /// The statements, each of which deletes at most [`MAX_ROWS`] rows.
-const STATEMENTS: [&str; 4] = [APPROVALS, APPROVAL_USES, DELETED_USERS, DELETIONS];
+const STATEMENTS: [&str; 3] = [APPROVALS, APPROVAL_USES, DELETED_USERS];
 
 const MAX_ROWS: i64 = 200;
 

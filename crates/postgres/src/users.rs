@@ -1,6 +1,9 @@
 //! [`PostgresStore::delete_user`]: deletes everything of one user.
 
+use tokio_postgres::types::Type;
 use ui_message_stream::approval::Principal;
+#[cfg(feature = "chat")]
+use ui_message_stream_chat::store::LogStore;
 
 use crate::error::PostgresError;
 use crate::{PostgresStore, owner_key};
@@ -39,12 +42,12 @@ impl PostgresStore {
     /// If the future is dropped, part may have been deleted.
     pub async fn delete_user(&self, user: &Principal) -> Result<DeletedUser, PostgresError> {
         let owner = owner_key(user);
-        self.query(MARK, &[&owner]).await?;
+        self.query(MARK, &[(&owner, Type::TEXT)]).await?;
         let mut approvals = self.delete_approvals(&owner).await?;
         #[cfg(feature = "chat")]
-        let chats = self.delete_logs(&owner).await?;
+        let chats = LogStore::delete_user(self, user).await.map_err(PostgresError::from_chat)?;
         // Insertions of approvals that have found a chat have ended after this.
-        self.query(MARK, &[&owner]).await?;
+        self.query(MARK, &[(&owner, Type::TEXT)]).await?;
         approvals += self.delete_approvals(&owner).await?;
         Ok(DeletedUser {
             #[cfg(feature = "chat")]
@@ -57,7 +60,7 @@ impl PostgresStore {
     async fn delete_approvals(&self, owner: &str) -> Result<usize, PostgresError> {
         let mut deleted = 0;
         loop {
-            match self.query(APPROVALS, &[&owner]).await?.len() {
+            match self.query(APPROVALS, &[(&owner, Type::TEXT)]).await?.len() {
                 0 => return Ok(deleted),
                 rows => deleted += rows,
             }
@@ -67,8 +70,8 @@ impl PostgresStore {
 
 /// A user without chats here may have them in another store, and then this store does not know which
 /// runs have begun since.
-const MARK: &str = "SELECT mark_deleted($1)";
+const MARK: &str = "SELECT SCHEMA.mark_deleted($1)";
 /// It waits for the rows that another transaction deletes, and takes others in their place: it deletes
 /// nothing only if nothing is left.
-const APPROVALS: &str = "DELETE FROM approvals WHERE id IN \
-    (SELECT id FROM approvals WHERE requester = $1 LIMIT 200 FOR UPDATE) RETURNING id";
+const APPROVALS: &str = "DELETE FROM SCHEMA.approvals WHERE id IN \
+    (SELECT id FROM SCHEMA.approvals WHERE requester = $1 LIMIT 200 FOR UPDATE) RETURNING id";

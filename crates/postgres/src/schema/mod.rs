@@ -2,6 +2,7 @@
 
 use deadpool_postgres::Pool;
 use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
 
 use crate::error::{DbResult, PostgresError};
 
@@ -17,11 +18,12 @@ pub(crate) async fn create_tables(pool: &Pool, name: &str) -> DbResult<()> {
     if number(&*transaction, name).await? == 0 {
         // With a schema that exists already, the role needs no right to create one.
         let exists = "SELECT 1 FROM pg_namespace WHERE nspname = $1";
-        if transaction.query_opt(exists, &[&name]).await?.is_none() {
+        if transaction.query_typed(exists, &[(&name, Type::TEXT)]).await?.is_empty() {
             transaction.batch_execute(&format!("CREATE SCHEMA \"{name}\"")).await?;
         }
-        transaction.batch_execute(include_str!("tables.sql")).await?;
-        transaction.execute("INSERT INTO migrations (number) VALUES ($1)", &[&SCHEMA]).await?;
+        transaction.batch_execute(&named(include_str!("tables.sql"), name)).await?;
+        let insert = named("INSERT INTO SCHEMA.migrations (number) VALUES ($1)", name);
+        transaction.execute_typed(&insert, &[(&SCHEMA, Type::INT4)]).await?;
     }
     transaction.commit().await?;
     Ok(())
@@ -41,11 +43,12 @@ pub(crate) async fn check(pool: &Pool, name: &str) -> DbResult<()> {
 async fn number(client: &impl GenericClient, name: &str) -> DbResult<i32> {
     // Not `to_regclass`, which may not see what another server has just committed.
     let exists = "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'migrations'";
-    if client.query_opt(exists, &[&name]).await?.is_none() {
+    if client.query_typed(exists, &[(&name, Type::TEXT)]).await?.is_empty() {
         return Ok(0);
     }
-    let newest = client.query_one("SELECT coalesce(max(number), 0) FROM migrations", &[]).await?;
-    match newest.try_get(0)? {
+    let newest = named("SELECT coalesce(max(number), 0) FROM SCHEMA.migrations", name);
+    let newest = client.query_typed(&newest, &[]).await?;
+    match newest.first().map_or(Ok(0), |row| row.try_get(0))? {
         schema if schema > SCHEMA => {
             Err(PostgresError::NewerSchema { schema, known: SCHEMA }.into())
         }
@@ -56,5 +59,10 @@ async fn number(client: &impl GenericClient, name: &str) -> DbResult<i32> {
     }
 }
 
+/// Returns a statement with the name of the schema.
+pub(crate) fn named(statement: &str, name: &str) -> String {
+    statement.replace("SCHEMA.", &format!("\"{name}\".")).replace("'SCHEMA", &format!("'{name}"))
+}
+
 /// The number of the schema in `tables.sql`. Each change there raises it, also one of a function.
-const SCHEMA: i32 = 2;
+const SCHEMA: i32 = 3;

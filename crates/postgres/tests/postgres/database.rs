@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use test_support::external_processes::postgres_server::PostgresServer;
 use tokio_postgres::{Client, NoTls};
-use ui_message_stream::approval::UnixMillis;
+use ui_message_stream::approval::{Principal, UnixMillis};
 use ui_message_stream_postgres::{PostgresOptions, PostgresStore};
 
 pub(crate) struct Database {
@@ -71,8 +71,29 @@ impl Database {
         self.connect().await.query_one(select, &[]).await.unwrap().get(0)
     }
 
+    /// Counts the rows of a table, or of one kind of the rows of chats.
     pub(crate) async fn count(&self, table: &str) -> i64 {
-        self.number(&format!("SELECT count(*) FROM {table}")).await
+        let rows = match table {
+            "logs" => "rows WHERE substr(name, 1, 1) = 'h'",
+            "log_entries" => "items WHERE sequence = 0",
+            "log_messages" => "items WHERE sequence = 1",
+            "log_snapshots" => "items WHERE sequence = 2",
+            table => table,
+        };
+        self.number(&format!("SELECT count(*) FROM {rows}")).await
+    }
+
+    /// Begins a transaction that holds the lock of the partition of a user, as that of another server does.
+    pub(crate) async fn lock_partition(&self, user: &Principal) -> Client {
+        let partition = serde_json::json!([user.tenant(), user.id()]);
+        let [schema, partition] = [&self.schema, &partition.to_string()]
+            .map(|text| format!("convert_to('{text}', 'UTF8')"));
+        let name = format!(r"{schema} || '\x00'::BYTEA || {partition}");
+        let lock = format!("('x' || encode(substr(sha256({name}), 1, 8), 'hex'))::BIT(64) >> 1");
+        let client = self.connect().await;
+        let begin = format!("BEGIN; SELECT pg_advisory_xact_lock(({lock})::BIGINT)");
+        client.batch_execute(&begin).await.unwrap();
+        client
     }
 
     pub(crate) async fn connect(&self) -> Client {
@@ -84,7 +105,15 @@ impl Database {
     }
 }
 
+/// The rows of logs, with what they hold as `head`.
+pub(crate) const LOGS: &str = "(SELECT id, name, convert_from(body, 'UTF8')::JSON AS head FROM rows \
+    WHERE substr(name, 1, 1) = 'h') AS logs";
+
 /// Returns the time of this second in milliseconds.
 pub(crate) fn at(second: u64) -> u64 {
     1_700_000_000_000 + second * 1000
 }
+
+/// The steps of this test that wait for another transaction.
+pub(crate) const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+    AND query LIKE '%\"' || current_schema() || '\".run_steps%'";

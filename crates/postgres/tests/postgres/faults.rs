@@ -22,7 +22,7 @@ use ui_message_stream::approval::{RecordId, UnixMillis};
 use ui_message_stream_chat::store::{AppendResult, LogStore};
 use ui_message_stream_postgres::{PostgresError, PostgresOptions};
 
-use crate::database::Database;
+use crate::database::{Database, WAITING};
 
 #[tokio::test]
 async fn an_operation_whose_reply_is_lost_is_an_error_and_its_repetition_takes_effect_once() {
@@ -35,8 +35,14 @@ async fn an_operation_whose_reply_is_lost_is_an_error_and_its_repetition_takes_e
 
         let key = adas(&format!("chat {round}"));
         create(&store, &key).await;
-        proxy.lose_replies(1);
-        assert!(store.delete(&key, EPOCH, 1).await.is_err() && proxy.has_lost());
+        // The reply to the read is not lost, but that to the step which deletes, and waits.
+        let other = database.lock_partition(&key.owner).await;
+        let lose = async {
+            eventually(async || database.number(WAITING).await >= 1).await;
+            proxy.lose_replies(1);
+            other.batch_execute("COMMIT").await.unwrap();
+        };
+        assert!(tokio::join!(store.delete(&key, EPOCH, 1), lose).0.is_err() && proxy.has_lost());
         assert!(load(&store, &key).await.is_none());
 
         let (id, end) = (RecordId::from_bytes([round as u8; 16]), UnixMillis(u64::MAX));
@@ -153,12 +159,11 @@ async fn while_postgres_hangs_an_operation_ends_with_an_error_and_its_repetition
 }
 
 #[tokio::test]
-async fn a_row_that_another_transaction_locks_makes_the_operation_an_error_in_time() {
+async fn a_partition_that_another_transaction_locks_makes_the_operation_an_error_in_time() {
     let Some((database, store)) = Database::with_store().await else { return };
     let key = adas("chat");
     begin(&store, &key).await;
-    let other = database.connect().await;
-    other.batch_execute("BEGIN; SELECT * FROM logs FOR UPDATE").await.unwrap();
+    let other = database.lock_partition(&key.owner).await;
     let entries = [frame("a")];
     let append = append_at(&key, 1, &entries);
     assert!(store.append(append).await.is_err());
@@ -200,12 +205,13 @@ async fn sessions_that_have_become_read_only_are_replaced() {
     begin(&store, &key).await;
     // The clock makes the session that reads it read-only.
     database
-        .execute(
+        .execute(&format!(
             "ALTER FUNCTION now_ms() RENAME TO now_ms_of_store; \
             CREATE FUNCTION now_ms() RETURNS BIGINT LANGUAGE SQL AS \
                 'SELECT set_config(''default_transaction_read_only'', ''on'', false); \
-                SELECT now_ms_of_store()'",
-        )
+                SELECT {}.now_ms_of_store()'",
+            database.schema
+        ))
         .await;
     appended(&store, append_at(&key, 1, &[frame("a")])).await;
     database

@@ -16,10 +16,9 @@ async fn a_page_of_a_long_log_visits_its_own_rows_and_few_others() {
     begin(&store, &key).await;
     database
         .execute(
-            "UPDATE logs SET length = 20000;
-             INSERT INTO log_entries (log, position, kind, body)
-             SELECT key, number, 0, convert_to(repeat(chr(1), 100), 'UTF8')
-             FROM logs, generate_series(1, 19999) AS number",
+            "INSERT INTO items (row_id, sequence, position, kind, body)
+             SELECT id, 0, number, 0, convert_to(repeat(chr(1), 100), 'UTF8')
+             FROM rows, generate_series(1, 19999) AS number WHERE name = 'hchat'",
         )
         .await;
     let (position, max_bytes) = (5000, 8 << 10);
@@ -30,7 +29,7 @@ async fn a_page_of_a_long_log_visits_its_own_rows_and_few_others() {
     drop(store);
     let select = format!(
         "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_all_tables \
-         WHERE schemaname = '{}' AND relname = 'log_entries'",
+         WHERE schemaname = '{}' AND relname = 'items'",
         database.schema
     );
     let visited = async {
@@ -42,6 +41,6 @@ async fn a_page_of_a_long_log_visits_its_own_rows_and_few_others() {
         }
     };
     let visited = test_support::within_patience(visited).await;
-    // The store looks at no more than 1024 entries for a page.
+    // The store looks at no more than 1000 entries for a page.
     assert!((81..=1024).contains(&visited), "{visited}");
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use chat_test_support::store_requests::{
-    EPOCH, adas, append_after, append_at, appended, control, creation, frame, load, put,
+    EPOCH, adas, append_after, append_at, appended, control, creation, frame, load,
 };
 use futures::future::join_all;
 use test_support::eventually;
@@ -15,8 +15,8 @@ use ui_message_stream_chat::store::{
 };
 use ui_message_stream_postgres::PostgresStore;
 
-use crate::database::Database;
-use crate::log_store::{MINUTE, put_on};
+use crate::database::{Database, LOGS, WAITING};
+use crate::log_store::MINUTE;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_16_stores_that_append_at_once_exactly_one_wins() {
@@ -52,6 +52,7 @@ async fn of_16_stores_that_append_at_once_exactly_one_wins() {
 async fn of_16_stores_that_begin_the_last_run_of_a_user_exactly_one_begins_it() {
     let Some(database) = Database::new() else { return };
     let stores = join_all((0..16).map(|_| database.open())).await;
+    let live_runs = format!("SELECT count(head->'l') FROM {LOGS}");
     for creates in [true, false] {
         let keys: Vec<_> = (0..17).map(|chat| adas(&format!("{creates} {chat}"))).collect();
         let run = RunId::from("run");
@@ -80,7 +81,7 @@ async fn of_16_stores_that_begin_the_last_run_of_a_user_exactly_one_begins_it() 
         let refused = results.iter().filter(|it| **it == AppendResult::TooManyRuns).count();
         let begun = results.iter().filter(|it| matches!(it, AppendResult::Appended { .. })).count();
         assert_eq!((begun, refused), (1, 15), "{results:?}");
-        assert_eq!(database.number(LIVE_RUNS).await, 2);
+        assert_eq!(database.number(&live_runs).await, 2);
         // Those that were refused created nothing.
         assert_eq!(
             LogStore::delete_user(&stores[0], &ada()).await.unwrap(),
@@ -105,45 +106,21 @@ async fn of_16_stores_that_create_the_last_chat_of_a_user_exactly_one_creates_it
 }
 
 #[tokio::test]
-async fn of_two_snapshots_at_once_the_newer_one_has_no_messages_of_the_older_one() {
-    let Some((database, store)) = Database::with_store().await else { return };
-    let key = adas("chat");
-    let entries = [control("a"), control("b"), control("c")];
-    appended(&store, creation(&key, &entries)).await;
-    assert!(put(&store, &key, 1, &["m"]).await);
-    // Another server writes a snapshot with two messages, and has not ended this step.
-    let other = database.connect().await;
-    let begun = "BEGIN; UPDATE log_snapshots SET position = 2, messages = 2; \
-        INSERT INTO log_messages SELECT key, 1, 'older' FROM logs";
-    other.batch_execute(begun).await.unwrap();
-    let newer = async {
-        let base = Unchanged { position: 1, messages: 1 };
-        tokio::join!(put(&store, &key, 3, &["n"]), put_on(&store, &key, 3, base, &["x"]))
-    };
-    let end = async {
-        eventually(async || database.number(WAITING).await >= 2).await;
-        other.batch_execute("COMMIT").await.unwrap();
-    };
-    assert_eq!(tokio::join!(newer, end).0, (true, false));
-    assert_eq!(load(&store, &key).await.unwrap().snapshot.unwrap().messages, ["n"]);
-}
-
-#[tokio::test]
 async fn a_deletion_that_has_waited_for_an_append_deletes_its_entries() {
     let Some((database, store)) = Database::with_store().await else { return };
     let key = adas("chat");
     appended(&store, creation(&key, &[])).await;
     // Another server appends a frame, and has not ended this step.
-    let other = database.connect().await;
-    let begun = "BEGIN; UPDATE logs SET length = 1; \
-        INSERT INTO log_entries SELECT key, 0, 0, 'a' FROM logs";
+    let other = database.lock_partition(&key.owner).await;
+    let begun = "INSERT INTO items (row_id, sequence, position, kind, body) \
+        SELECT id, 0, 0, 0, 'a' FROM rows WHERE name = 'hchat'";
     other.batch_execute(begun).await.unwrap();
     let end = async {
         eventually(async || database.number(WAITING).await >= 1).await;
         other.batch_execute("COMMIT").await.unwrap();
     };
     assert!(tokio::join!(store.delete(&key, EPOCH, 0), end).0.unwrap());
-    assert_eq!((database.count("logs").await, database.count("log_entries").await), (0, 0));
+    assert_eq!((database.count("logs").await, database.count("items").await), (0, 0));
 }
 
 /// Each snapshot and each entry tells its position. The clock jumps, so that entries are removed.
@@ -154,6 +131,7 @@ async fn what_is_read_while_others_append_and_remove_is_always_of_one_moment() {
     database.set_time(0).await;
     let key = adas("chat");
     appended(&stores[0], creation(&key, &[])).await;
+    let removed_too_early = REMOVED_TOO_EARLY.replace("LOGS", LOGS);
     let (second, snapshots, removed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let work = stores.iter().enumerate().map(async |(number, store)| {
         for round in 0..1_000 {
@@ -175,7 +153,7 @@ async fn what_is_read_while_others_append_and_remove_is_always_of_one_moment() {
                 }
                 _ => {}
             }
-            assert_eq!(database.number(REMOVED_TOO_EARLY).await, 0);
+            assert_eq!(database.number(&removed_too_early).await, 0);
             // Those before the middle are soon removed, on a slow machine too.
             let back = if round % 2 == 0 { 30 } else { log.head.length / 2 };
             let position = log.head.length.saturating_sub(back);
@@ -187,9 +165,15 @@ async fn what_is_read_while_others_append_and_remove_is_always_of_one_moment() {
     join_all(work).await;
     let counts = (snapshots.into_inner(), removed.into_inner());
     assert!(counts.0 > 20 && counts.1 > 20, "{counts:?}");
-    assert!(database.number("SELECT first FROM logs").await > 0);
-    let kept = "SELECT count(*) - (SELECT length - first FROM logs) FROM log_entries";
-    assert_eq!(database.number(kept).await, 0);
+    let first = format!("SELECT coalesce((head->>'p')::BIGINT, 0) FROM {LOGS}");
+    let first = database.number(&first).await;
+    assert!(first > 0);
+    let kept = "FROM items WHERE sequence = 0";
+    // There may be none left.
+    let begin = format!("SELECT coalesce(min(position), {first}) {kept}");
+    assert_eq!(database.number(&begin).await, first);
+    let gaps = format!("SELECT coalesce(max(position) + 1 - min(position) - count(*), 0) {kept}");
+    assert_eq!(database.number(&gaps).await, 0);
 }
 
 /// Appends entries that tell their positions.
@@ -260,13 +244,8 @@ async fn read_some(store: &PostgresStore, key: &LogKey, position: u64) -> Option
     Some(())
 }
 
-const LIVE_RUNS: &str = "SELECT count(*) FROM logs WHERE live_run IS NOT NULL";
-
 /// The runs without their first entries that readers may need.
-const REMOVED_TOO_EARLY: &str = "SELECT \
-    (SELECT count(*) FROM logs WHERE live_run IS NOT NULL AND run_begin < first) \
-    + (SELECT count(*) FROM log_ended_runs JOIN logs ON logs.key = log WHERE begin < first)";
-
-/// The statements of this test that wait for another transaction.
-const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
-    AND (query LIKE '%log_messages%' OR query LIKE 'DELETE FROM logs%')";
+const REMOVED_TOO_EARLY: &str = "SELECT (SELECT count(*) FROM LOGS \
+        WHERE (head->'l'->>'p')::BIGINT < coalesce((head->>'p')::BIGINT, 0)) \
+    + (SELECT count(*) FROM LOGS CROSS JOIN LATERAL json_array_elements(head->'r') AS ended \
+        WHERE (ended->>0)::BIGINT < coalesce((head->>'p')::BIGINT, 0))";

@@ -14,5 +14,6 @@ mod log_races;
 mod log_pages;
 mod log_store;
 mod retention;
+mod sessions;
 mod turn_costs;
 mod users;

@@ -91,15 +91,10 @@ async fn the_use_of_a_stateless_approval_is_kept_until_its_end() {
 async fn the_rows_of_a_chat_are_deleted_when_its_time_has_passed() {
     let Some((database, store)) = Database::with_store_at(0).await else { return };
     let (first, kept) = (adas("chat 0"), adas("kept"));
-    create_for_a_minute(&store, &first).await;
     // More than one statement deletes.
-    database
-        .execute(
-            "INSERT INTO logs (owner, id, epoch, updated_at, expires_at)
-             SELECT owner, convert_to('chat ' || number, 'UTF8'), epoch, updated_at, expires_at
-             FROM logs, generate_series(1, 450) AS number",
-        )
-        .await;
+    for number in 0..=450 {
+        create_for_a_minute(&store, &adas(&format!("chat {number}"))).await;
+    }
     create(&store, &kept).await;
     assert!(put(&store, &kept, 1, &["one", "two", "three"]).await);
     sweep_at(&database, &store, 59).await;
@@ -112,20 +107,20 @@ async fn the_rows_of_a_chat_are_deleted_when_its_time_has_passed() {
 }
 
 #[tokio::test]
-async fn fewer_logs_are_deleted_at_once_if_postgres_cancels_the_statement() {
+async fn fewer_items_are_deleted_at_once_if_postgres_cancels_the_statement() {
     let Some((database, store)) = Database::with_store_at(0).await else { return };
     let ada = Principal::new("ada");
-    // As if the deletion of two logs took too long.
+    // As if the deletion of three items took too long.
     database
         .execute(
             "CREATE FUNCTION cancel() RETURNS TRIGGER LANGUAGE plpgsql AS
                  'BEGIN
-                     IF (SELECT count(*) FROM deleted) > 1 THEN
+                     IF (SELECT count(*) FROM deleted) > 2 THEN
                          RAISE EXCEPTION USING ERRCODE = ''query_canceled'';
                      END IF;
                      RETURN NULL;
                  END';
-             CREATE TRIGGER slow AFTER DELETE ON logs REFERENCING OLD TABLE AS deleted
+             CREATE TRIGGER slow AFTER DELETE ON items REFERENCING OLD TABLE AS deleted
                  FOR EACH STATEMENT EXECUTE FUNCTION cancel()",
         )
         .await;
@@ -153,13 +148,14 @@ async fn what_a_sweep_cannot_delete_does_not_keep_it_from_the_rest() {
         .execute(
             "CREATE FUNCTION refuse() RETURNS TRIGGER LANGUAGE plpgsql AS
                  'BEGIN RAISE EXCEPTION USING ERRCODE = ''query_canceled''; END';
-             CREATE TRIGGER refuse BEFORE DELETE ON logs FOR EACH ROW EXECUTE FUNCTION refuse()",
+             CREATE TRIGGER refuse BEFORE DELETE ON rows FOR EACH ROW EXECUTE FUNCTION refuse()",
         )
         .await;
     database.set_time(600).await;
     let error = PostgresStore::sweep(&store).await.unwrap_err();
     assert!(error.to_string().ends_with(" (SQLSTATE 57014)"), "{error}");
-    assert_eq!((database.count("logs").await, database.count("log_ended_runs").await), (2, 0));
+    let ended = "SELECT count(*) FROM rows WHERE body LIKE '%\"r\":[[%'";
+    assert_eq!((database.count("logs").await, database.number(ended).await), (2, 0));
 }
 
 async fn create_for_a_minute(store: &PostgresStore, key: &LogKey) {
