@@ -1,3 +1,3 @@
 //! Tests of what is private: the simulator of turns.
 
-mod simulator;
+pub(crate) mod simulator;

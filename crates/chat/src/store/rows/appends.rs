@@ -7,7 +7,9 @@ use tokio::time::sleep;
 use super::changes::{LISTED_AT_ONCE, change, delete_expired, delete_logs, heads, place_due, run};
 use super::database::Rows;
 use super::known_logs::{Ended, lock};
-use super::log_rows::{CHATS, ENTRIES, READS, UNDELIVERED, USER, all, delivery_row, item, row_of};
+use super::log_rows::{
+    CHATS, ENTRIES, READS, UNDELIVERED, USER, all, delivery_row, item, place_at, row_of,
+};
 use super::rules::head::{Head, Loaded, User};
 use super::rules::{self, After, Other, Refused};
 use super::step::{Hint, Read, Step, Version, Write};
@@ -135,8 +137,9 @@ fn step_of(
         step = step.write(Write::Move { list, member, from: placed, to: Some(to) });
     }
     if append.is_for_sink {
-        before.push(Step::moving(rows, UNDELIVERED, key, None, Some(now)));
-        let delivery = rules::delivery(&after.head, length, now);
+        let place = place_at(now);
+        before.push(Step::moving(rows, UNDELIVERED, key, None, Some(place)));
+        let delivery = rules::delivery(&after.head, length, place);
         step.put(&delivery_row(&key.chat), &delivery);
     }
     if !entries.is_empty() || after.at.is_some() {

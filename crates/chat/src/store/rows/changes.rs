@@ -2,7 +2,9 @@
 
 use super::database::Rows;
 use super::known_logs::lock;
-use super::log_rows::{CHATS, DUE, UNDELIVERED, USER, delivery_row, replies, row_of};
+use super::log_rows::{
+    CHATS, DUE, UNDELIVERED, USER, delivery_row, place_at, replies, row_of, time_of,
+};
 use super::rules;
 use super::rules::head::{Head, Loaded};
 use super::step::{Read, Reply, Step, Write};
@@ -73,10 +75,12 @@ pub(super) async fn delete_logs(
             let (key, row) = (LogKey { owner: owner.clone(), chat: chat.clone() }, row_of(chat));
             let (list, member) = (CHATS, chat.as_str().to_owned());
             step = step.expect(&row, stored.version).write(Write::Delete(row));
+            step = step.expect(&delivery_row(chat), delivery_version);
             step = step.write(Write::Move { list, member, from: Some(head.updated_at), to: None });
-            if let Some(deletion) = delivery.and_then(|it| rules::deletion(&it, head.epoch, now)) {
-                steps.push(Step::moving(rows, UNDELIVERED, &key, None, Some(now)));
-                step = step.expect(&delivery_row(chat), delivery_version);
+            let place = place_at(now);
+            let deletion = delivery.and_then(|it| rules::deletion(&it, head.epoch, place));
+            if let Some(deletion) = deletion {
+                steps.push(Step::moving(rows, UNDELIVERED, &key, None, Some(place)));
                 step.put(&delivery_row(chat), &deletion);
             }
             places.extend(head.due.map(|due| Step::moving(rows, DUE, &key, Some(due), None)));
@@ -103,7 +107,8 @@ pub(super) async fn delete_expired(rows: &impl Rows, key: &LogKey) -> Result<(),
     delete_logs(rows, &key.owner, chats, |stored, now| stored.log(now).is_none()).await.map(drop)
 }
 
-/// Moves a log in the list of what is to sweep, if there is something to do before its place.
+/// Moves a log in the list of what is to sweep, if there is something to do before its place, or if its place was long
+/// ago.
 ///
 /// The row has the place only after that. If it never gets it, the log is visited too early, and then has the place of
 /// the row again.
@@ -115,11 +120,13 @@ pub(super) fn place_due(
     now: u64,
 ) -> Option<Step> {
     let due = rules::due(head, length, now)?;
-    if head.due.is_some_and(|placed| placed <= due) {
+    let is_placed = |placed| time_of(placed) <= due && time_of(placed) + MAX_LATE > now;
+    if head.due.is_some_and(is_placed) {
         return None;
     }
-    let placed = head.due.replace(due);
-    Some(Step::moving(rows, DUE, key, placed, Some(due)))
+    // An earlier place stays until it is visited.
+    let later = head.due.replace(place_at(due)).filter(|placed| time_of(*placed) > due);
+    Some(Step::moving(rows, DUE, key, later, head.due))
 }
 
 pub(super) type Listed = Vec<(u64, String, Option<Head>)>;
@@ -164,6 +171,9 @@ pub(super) async fn run(rows: &impl Rows, step: Step) -> Result<Reply, ChatStore
     let [reply] = replies(rows.run(vec![step]).await?)?;
     Ok(reply)
 }
+
+/// After this time, in milliseconds, a log is placed again that no sweep has visited.
+const MAX_LATE: u64 = 60 * 60 * 1000;
 
 /// How many chats are read together.
 pub(super) const LISTED_AT_ONCE: usize = 100;

@@ -259,6 +259,22 @@ pub(super) fn new_version() -> Version {
     (uuid::Uuid::new_v4().as_u64_pair().1 & ((1 << 53) - 1)).max(1)
 }
 
+/// Returns a new place for a time in a list of the chats of all users. Each place is another one, so that the removal of
+/// one never removes a newer one.
+pub(super) fn place_at(millis: u64) -> u64 {
+    first_place(millis) | (new_version() >> (53 - PLACE_BITS))
+}
+
+/// Returns the first of the places for a time.
+pub(super) fn first_place(millis: u64) -> u64 {
+    millis.min(MAX_TIME) << PLACE_BITS
+}
+
+/// Returns the time of a place.
+pub(super) fn time_of(place: u64) -> u64 {
+    place >> PLACE_BITS
+}
+
 /// The replies of a database are not those to the steps.
 #[derive(Debug, thiserror::Error)]
 #[error("the replies of the database are not those to the steps")]
@@ -290,6 +306,12 @@ pub(super) const DUE: &str = "due";
 
 /// The list of the chats of all users that a sink has to get.
 pub(super) const UNDELIVERED: &str = "undelivered";
+
+/// The random bits of a place.
+const PLACE_BITS: u32 = 20;
+
+/// The last time that has a place: in the year 2248.
+const MAX_TIME: u64 = (1 << 43) - 1;
 
 /// JSON escapes it, so it is not in the name of a partition.
 const SEPARATOR: char = '\u{1f}';

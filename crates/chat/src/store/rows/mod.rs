@@ -30,6 +30,8 @@ mod log_rows;
 mod logs;
 pub(super) mod memory;
 mod rules;
+#[cfg(test)]
+mod simulator;
 mod step;
 mod sweeps;
 

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use super::changes::{delete_expired, place_due, run};
 use super::database::Rows;
 use super::known_logs::lock;
-use super::log_rows::{DUE, ENTRIES, UNDELIVERED, delivery_row, key_of, row_of};
+use super::log_rows::{
+    DUE, ENTRIES, UNDELIVERED, delivery_row, first_place, key_of, place_at, row_of, time_of,
+};
 use super::rules::head::MAX_SET_BACK;
 use super::rules::{self, Retained, millis};
 use super::step::{Read, Step, Write};
@@ -28,7 +30,7 @@ pub(super) async fn sweep(rows: &impl Rows) -> (LeftToServer, Result<(), ChatSto
             Ok(page) => page,
             Err(error) => return (left, result.and(Err(error))),
         };
-        let is_due = |(at, _): &(u64, _)| is_far || *at <= now;
+        let is_due = |(at, _): &(u64, _)| is_far || time_of(*at) <= now;
         let members: Vec<_> = members.into_iter().take_while(is_due).collect();
         after = members.last().cloned();
         if after.is_none() {
@@ -37,7 +39,7 @@ pub(super) async fn sweep(rows: &impl Rows) -> (LeftToServer, Result<(), ChatSto
             }
             // What has a later place than any log gets has it from before the clock was set back.
             is_far = true;
-            after = Some((now + rules::MAX_PLACED + MAX_SET_BACK, String::from(char::MAX)));
+            after = Some(after_time(now + rules::MAX_PLACED + MAX_SET_BACK));
         }
         for (place, member) in members {
             if visited.contains(&member) {
@@ -78,13 +80,14 @@ async fn visit(
     loop {
         let mut reply = run(rows, Step::of(&key.owner).read_log(&key.chat)).await?;
         let (stored, now) = (reply.log()?, reply.now.0);
+        let abandoned = place.filter(|place| rules::is_abandoned(time_of(*place), now));
         let Some(before) = &stored.head else {
-            leave(rows, key, place).await?;
+            leave(rows, key, abandoned).await?;
             return Ok(None);
         };
         if before.is_expired(now) {
             delete_expired(rows, key).await?;
-            leave(rows, key, place).await?;
+            leave(rows, key, abandoned).await?;
             return Ok(None);
         }
         let forgotten = forgotten.filter(|(epoch, _)| *epoch == before.epoch);
@@ -94,8 +97,8 @@ async fn visit(
         retained.head.first = retained.head.first.min(before.first + MAX_TRIMMED);
         let mut head = retained.head.clone();
         let mut steps = Vec::new();
-        if head.due.is_some_and(|due| place.is_some_and(|place| due <= place)) && is_complete {
-            head.due = retained.due;
+        if place.is_some() && head.due <= place && is_complete {
+            head.due = retained.due.map(place_at);
         } else {
             steps.extend(place_due(rows, key, &mut head, stored.length, now));
         }
@@ -116,9 +119,9 @@ async fn visit(
             continue;
         }
         if is_complete {
-            if place != head.due {
-                leave(rows, key, place).await?;
-            }
+            // The row had it until now.
+            let had = place.filter(|_| before.due == place && head.due != place);
+            leave(rows, key, had.or(abandoned.filter(|_| head.due != place))).await?;
             return Ok(Some(retained));
         }
     }
@@ -161,7 +164,7 @@ async fn forget_deletions(rows: &impl Rows) -> Result<(), ChatStoreError> {
     let mut result = Ok(());
     loop {
         let (members, now) = list(rows, UNDELIVERED, after.take(), 2 * MAX_SWEPT).await?;
-        let is_old = |(at, _): &(u64, _)| at.saturating_add(millis(KEPT_UNDELIVERED)) <= now;
+        let is_old = |(at, _): &(u64, _)| time_of(*at) + millis(KEPT_UNDELIVERED) <= now;
         after = members.last().filter(|last| is_old(last)).cloned();
         for (place, member) in members.into_iter().take_while(is_old) {
             result = result.and(forget_deletion(rows, place, &member).await);
@@ -177,13 +180,15 @@ async fn forget_deletion(rows: &impl Rows, place: u64, member: &str) -> Result<(
     let row = delivery_row(&key.chat);
     let step = Step::of(&key.owner).read(Read::Row(row.clone()));
     let (version, delivery) = run(rows, step).await?.delivery()?;
-    if delivery.is_some_and(|delivery| delivery.position == Undelivered::DELETED) {
+    // Otherwise the chat has another place.
+    if let Some(delivery) = delivery.filter(|it| it.due.is_some_and(|due| due <= place)) {
         let step = Step::of(&key.owner).expect(&row, version).write(Write::Delete(row));
-        if run(rows, step).await?.is_applied {
-            run(rows, Step::moving(rows, UNDELIVERED, &key, Some(place), None)).await?;
+        let is_deletion = delivery.position == Undelivered::DELETED;
+        if !is_deletion || !run(rows, step).await?.is_applied {
+            return Ok(());
         }
     }
-    Ok(())
+    run(rows, Step::moving(rows, UNDELIVERED, &key, Some(place), None)).await.map(drop)
 }
 
 /// Takes what a sink has to get, so that it is taken again only after this time. Fails if there is only what cannot be
@@ -195,25 +200,28 @@ pub(super) async fn take_undelivered(
 ) -> Result<Vec<Undelivered>, ChatStoreError> {
     let mut taken = Vec::new();
     let mut unreadable = Ok(());
+    let mut after = None;
     loop {
-        let (mut members, now) = list(rows, UNDELIVERED, None, limit - taken.len()).await?;
-        members.retain(|(at, _)| *at <= now);
+        let (mut members, now) = list(rows, UNDELIVERED, after.take(), limit - taken.len()).await?;
+        members.retain(|(at, _)| time_of(*at) <= now);
         if members.is_empty() {
             // What is due in more than an hour was taken before the clock was set back.
-            let after = Some((now + MAX_RETRY_AFTER, String::from(char::MAX)));
-            (members, _) = list(rows, UNDELIVERED, after, limit - taken.len()).await?;
+            let far = Some(after_time(now + MAX_RETRY_AFTER));
+            (members, _) = list(rows, UNDELIVERED, far, limit - taken.len()).await?;
         }
         if members.is_empty() {
             break;
         }
+        after = members.last().cloned();
         let keys: Vec<_> = members.iter().map(|(_, member)| key_of(member)).collect();
         let read = |key: &LogKey| Step::of(&key.owner).read(Read::Row(delivery_row(&key.chat)));
         let mut replies = rows.run(keys.iter().flatten().map(read).collect()).await?.into_iter();
-        let next = now + retry_after.min(MAX_RETRY_AFTER);
+        let retry_at = now + retry_after.min(MAX_RETRY_AFTER);
         let is_last = members.len() < limit - taken.len();
         let mut steps = Vec::new();
         let mut found = Vec::new();
         for ((place, member), key) in members.into_iter().zip(keys) {
+            let next = place_at(retry_at);
             let delivery = key.and_then(|key| {
                 let reply = replies.next().map(|mut reply| reply.delivery());
                 Ok((key, reply.unwrap_or_else(|| Ok(Default::default()))?))
@@ -231,7 +239,9 @@ pub(super) async fn take_undelivered(
             // Otherwise the chat has another place.
             let delivery = delivery.filter(|it| it.due.is_some_and(|due| due <= place));
             let to = delivery.as_ref().map(|_| next);
-            steps.push(Step::moving(rows, UNDELIVERED, &key, Some(place), to));
+            if to.is_some() || rules::is_abandoned(time_of(place), now) {
+                steps.push(Step::moving(rows, UNDELIVERED, &key, Some(place), to));
+            }
             if let Some(mut delivery) = delivery {
                 delivery.due = Some(next);
                 let row = delivery_row(&key.chat);
@@ -260,14 +270,19 @@ pub(super) async fn acknowledge(
     let LogKey { owner, chat } = &delivered.key;
     let row = delivery_row(chat);
     loop {
-        let reply = run(rows, Step::of(owner).read(Read::Row(row.clone()))).await;
-        let (version, stored) = reply?.delivery()?;
-        let after = match rules::acknowledge(stored.as_ref(), delivered) {
+        let step = Step::of(owner).read_log(chat).read(Read::Row(row.clone()));
+        let mut reply = run(rows, step).await?;
+        let (log, (version, stored)) = (reply.log()?, reply.delivery()?);
+        let after = match rules::acknowledge(stored.as_ref(), log.head.as_ref(), delivered) {
             Ok(after) => after,
             Err(next) => return Ok(Some(next)),
         };
         let Some(stored) = stored else { return Ok(None) };
         let mut step = Step { can_wait: true, ..Step::of(owner) }.expect(&row, version);
+        // A deletion of the log leaves the row of an earlier one as it is.
+        if after.is_some() && stored.epoch != delivered.epoch.0 {
+            step = step.expect(&row_of(chat), log.version);
+        }
         match after {
             Some(after) => drop(step.put(&row, &after)),
             None => step.writes.push(Write::Delete(row.clone())),
@@ -278,6 +293,11 @@ pub(super) async fn acknowledge(
             return Ok(None);
         }
     }
+}
+
+/// Returns what is before the places for later times, and after all others.
+fn after_time(millis: u64) -> (u64, String) {
+    (first_place(millis + 1), String::new())
 }
 
 /// Reads the first members of a list of the chats of all users, after a place.

@@ -204,7 +204,7 @@ impl InMemoryLogStore {
         let chats = self.lock().by_name.get(user).map(partition).unwrap_or_default();
         let (chats, versions): (Vec<_>, Vec<_>) = chats.into_iter().unzip();
         for chat in &chats {
-            tracing::warn!(chat_id = chat.as_str(), limit, "a chat is removed from memory");
+            tracing::warn!(chat_id = chat.as_str(), limit, "a chat was removed from memory");
         }
         // One that was changed meanwhile is not idle.
         let is_same = |log: &Loaded, _| versions.contains(&log.version);

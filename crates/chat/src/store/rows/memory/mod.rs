@@ -118,6 +118,11 @@ impl InMemoryLogStore {
         self
     }
 
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().by_name.is_empty()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Partitions> {
         lock(&self.partitions)
     }

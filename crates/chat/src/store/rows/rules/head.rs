@@ -38,7 +38,7 @@ pub(crate) struct Head {
     /// Until when the frames of the run wait, because another turn appends at a position.
     #[serde(rename = "w", default, skip_serializing_if = "is_default")]
     pub(crate) fenced_until: Option<u64>,
-    /// The place in the list of what is to sweep.
+    /// Its place in the list of what is to sweep.
     #[serde(rename = "d", default, skip_serializing_if = "is_default")]
     pub(crate) due: Option<u64>,
     #[serde(rename = "t", default, skip_serializing_if = "is_default")]
@@ -84,7 +84,7 @@ pub(crate) struct Delivery {
     /// The number of entries, or the position of a deletion.
     #[serde(rename = "p")]
     pub(crate) position: u64,
-    /// When it may be delivered. `None` if the sink has got it.
+    /// Its place in the list of what a sink has to get. `None` if the sink has got it.
     #[serde(rename = "d", default, skip_serializing_if = "is_default")]
     pub(crate) due: Option<u64>,
 }

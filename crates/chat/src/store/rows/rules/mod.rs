@@ -254,19 +254,20 @@ pub(super) fn due(head: &Head, length: u64, now: u64) -> Option<u64> {
 }
 
 /// Returns what a sink has to get of a log that was changed for it.
-pub(super) fn delivery(head: &Head, length: u64, now: u64) -> Delivery {
-    Delivery { epoch: head.epoch, position: length, due: Some(now) }
+pub(super) fn delivery(head: &Head, length: u64, place: u64) -> Delivery {
+    Delivery { epoch: head.epoch, position: length, due: Some(place) }
 }
 
 /// Returns what a sink has to get of a log that is deleted.
-pub(super) fn deletion(delivery: &Delivery, epoch: u64, now: u64) -> Option<Delivery> {
-    let deletion = Delivery { epoch, position: Undelivered::DELETED, due: Some(now) };
+pub(super) fn deletion(delivery: &Delivery, epoch: u64, place: u64) -> Option<Delivery> {
+    let deletion = Delivery { epoch, position: Undelivered::DELETED, due: Some(place) };
     (delivery.epoch == epoch && delivery.position != Undelivered::DELETED).then_some(deletion)
 }
 
 /// Notes that a sink has got something. Returns the row after it, or what the sink has to get next.
 pub(super) fn acknowledge(
     stored: Option<&Delivery>,
+    log: Option<&Head>,
     delivered: &Undelivered,
 ) -> Result<Option<Delivery>, Undelivered> {
     let Undelivered { key, epoch, position } = delivered;
@@ -276,6 +277,10 @@ pub(super) fn acknowledge(
         None => Err(Undelivered::deletion(key.clone(), *epoch)),
         Some(stored) if !stored.is_acknowledged_by(delivered) => Err(stored),
         Some(_) if is_deletion => Ok(None),
+        // The log is deleted, and what is stored is the deletion of an earlier one.
+        Some(stored) if stored.epoch != *epoch && log.is_none_or(|log| log.epoch != epoch.0) => {
+            Err(Undelivered::deletion(key.clone(), *epoch))
+        }
         Some(_) => Ok(Some(Delivery { epoch: epoch.0, position: *position, due: None })),
     }
 }
@@ -288,6 +293,15 @@ pub(super) fn undelivered(key: &LogKey, delivery: &Delivery) -> Undelivered {
 pub(super) fn millis(time: std::time::Duration) -> u64 {
     time.as_millis().try_into().unwrap_or(u64::MAX)
 }
+
+/// Whether no row will ever get a place for this time that it does not have: a step writes the place, and a later one the
+/// row. A time far in the future is from before the clock was set back.
+pub(super) fn is_abandoned(time: u64, now: u64) -> bool {
+    time + MAX_STEP_TIME <= now || time > now + MAX_PLACED + MAX_SET_BACK
+}
+
+/// Within this time, in milliseconds, all steps are run that belong together.
+const MAX_STEP_TIME: u64 = 60_000;
 
 /// How far in the future the place of a log in the list of what is to sweep is at most, in milliseconds. A later one is
 /// from before the clock was set back.
