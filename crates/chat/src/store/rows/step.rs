@@ -43,8 +43,9 @@ pub enum Write {
     Put(String, Version, Bytes),
     /// Deletes a row with its sequences, if there is one.
     Delete(String),
-    /// Adds items at the end of a sequence. It is refused if there is no such row, unless the step puts it, and if
-    /// the sequence does not end at the expected position. Without items it is only compared.
+    /// Adds items at the end of a sequence. It is refused if there is no such row, unless the step puts it. With an
+    /// expected position it is refused if the row was not stored before, or if the sequence does not end there; one
+    /// without items ends at `first`. Without items it is only compared.
     Push {
         /// The row.
         row: String,

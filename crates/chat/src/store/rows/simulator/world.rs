@@ -129,7 +129,7 @@ impl World {
         let now = 1_000_000;
         World {
             store: InMemoryLogStore::with_test_clock(UnixMillis(now)),
-            owners: ["u", "v"].map(|id| Principal::new(id)),
+            owners: ["u", "v"].map(Principal::new),
             now,
             random: Random(seed),
             trace,
