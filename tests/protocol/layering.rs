@@ -97,6 +97,12 @@ const PARTS: &[(&str, bool, &[&str])] = &[
             "sse",
         ],
     ),
+    // A test, with the tools of the simulator of turns.
+    (
+        "chat/store/rows/simulator",
+        false,
+        &["approval", "chat", "chat/store", "chat/store/rows", "chat/store/rows/rules"],
+    ),
     (
         "agent",
         false,

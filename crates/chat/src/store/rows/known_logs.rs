@@ -8,7 +8,7 @@ use super::rules::head::Loaded;
 use crate::store::LogKey;
 use ui_message_stream::approval::UnixMillis;
 
-/// What a process knows of logs. It is a part of each type that implements [`Rows`], and is opaque to it.
+/// What a process knows of logs. It is a part of each type that implements [`Rows`](super::Rows), and is opaque to it.
 #[derive(Default)]
 pub struct KnownLogs {
     /// The logs with a live run that this process has written last, and the bytes that it has written of the run.
