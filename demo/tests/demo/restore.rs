@@ -150,6 +150,26 @@ fn a_server_whose_file_was_removed_is_not_ready_and_says_so_in_its_log() {
     }
 }
 
+#[test]
+fn what_can_be_read_of_a_damaged_file_is_a_file_that_a_server_opens() {
+    if Command::new("sqlite3").arg("-version").output().is_err() {
+        return missing("there is no sqlite3");
+    }
+    let shared = Shared::sqlite().unwrap();
+    let file = shared.data();
+    let mut server = shared.start_with("0", "");
+    ask(&server, "c");
+    server.terminate();
+    assert!(server.wait());
+    let recover = commands(section("### A damaged file"));
+    let printed = run(&recover, file.parent().unwrap());
+    assert_eq!(printed.trim(), "1", "the number of chats");
+    std::fs::rename(file.with_file_name("recovered.db"), &file).unwrap();
+    let server = shared.start_with("0", "");
+    assert!(send(&server, "GET /ready", "").starts_with("HTTP/1.0 200 "));
+    assert_eq!(chats_in(&file), 1);
+}
+
 fn chats_in(file: &Path) -> usize {
     let count = "SELECT count(*) FROM rows WHERE CAST(substr(hex(name), 1, 2) AS INTEGER) = 68";
     run(&format!("sqlite3 {} '{count}'", file.display()), Path::new(".")).trim().parse().unwrap()
