@@ -259,8 +259,9 @@ impl Messages {
         self.len = len;
     }
 
-    /// Returns how many of the first messages both versions share. Contents are not compared: a
-    /// message that was replaced by an equal one is not shared.
+    /// Returns how many of the first messages both versions share, so that a snapshot writes only the others. A turn does not
+    /// count what it changes, so no change can be forgotten. Contents are not compared: a message that was replaced by an
+    /// equal one is not shared.
     pub(crate) fn shared_prefix(&self, other: &Self) -> usize {
         let pairs = self.pages.iter().zip(other.pages.iter());
         let same = pairs.take_while(|(one, other)| Arc::ptr_eq(one, other)).count();

@@ -1,6 +1,6 @@
 //! A simulator of two servers with some chats of a user. It drives the real [`LogTurn`](crate::log::turn::LogTurn) through
-//! random interleavings, with the real [`InMemoryLogStore`](crate::store::InMemoryLogStore) or real
-//! [rows](crate::store::rows), and checks what must hold in all of them.
+//! random interleavings, with the real [`InMemoryLogStore`](crate::store::InMemoryLogStore), and checks what must hold in
+//! all of them.
 //!
 //! A store may execute an operation later than its caller gives up, or lose the reply. Servers crash, are
 //! paused, and hand their runs over. Logs are trimmed, snapshots are late, and the clock jumps. Clients differ in

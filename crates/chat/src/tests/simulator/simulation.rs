@@ -9,7 +9,7 @@ use super::effects::Step;
 use super::ledger::LEASE;
 use super::random::Random;
 use super::users::{self, Answer};
-use super::world::{Driver, MAX_CHATS, SimulatedStore, World};
+use super::world::{Driver, MAX_CHATS, World};
 use crate::ChatLimits;
 use crate::conversation::{HistoryImport, PostedHistory};
 use crate::log::client::Client;
@@ -49,8 +49,7 @@ impl Simulation {
             limits = limits.with_max_user_runs(1);
         }
         let ledger_fails = random.one_in(4);
-        let store: Arc<dyn SimulatedStore> =
-            Arc::new(InMemoryLogStore::with_test_clock(UnixMillis(0)));
+        let store = Arc::new(InMemoryLogStore::with_test_clock(UnixMillis(0)));
         let chats = if random.one_in(3) { 1 + random.below(MAX_CHATS) } else { 1 };
         let millis = if random.one_in(3) { 0 } else { 1 + random.below(60) as u64 };
         let append_interval = Duration::from_millis(millis);

@@ -69,21 +69,10 @@ pub(super) struct Shadow {
     pub(super) runs: Vec<Option<RunId>>,
 }
 
-/// A store whose clock the simulation sets.
-pub(super) trait SimulatedStore: LogStore {
-    fn set_time(&self, now: UnixMillis);
-}
-
-impl SimulatedStore for InMemoryLogStore {
-    fn set_time(&self, now: UnixMillis) {
-        self.set_test_time(now);
-    }
-}
-
 /// One chat of a user. All chats of an interleaving share the store.
 pub(super) struct World {
     pub(super) now: u64,
-    pub(super) store: Arc<dyn SimulatedStore>,
+    pub(super) store: Arc<InMemoryLogStore>,
     pub(super) key: LogKey,
     /// The requests that clients have posted.
     pub(super) posted: Vec<Goal>,
@@ -120,7 +109,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(
-        store: &Arc<dyn SimulatedStore>,
+        store: &Arc<InMemoryLogStore>,
         chat: usize,
         limits: ChatLimits,
         ledger_fails: bool,
@@ -157,7 +146,7 @@ impl World {
 
     pub(super) fn pass(&mut self, time: u64) {
         self.now += time;
-        self.store.set_time(UnixMillis(self.now));
+        self.store.set_test_time(UnixMillis(self.now));
     }
 
     /// The time of the servers, whose ticks are common.

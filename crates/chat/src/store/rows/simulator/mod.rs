@@ -41,6 +41,9 @@ fn rows_of_several_servers_hold_what_was_appended_in_all_interleavings() {
     });
     let sum = lock(&sum);
     println!("{count} interleavings: {sum:?}");
+    // A simulator that does not reach these states checks nothing.
+    let is_reached = STATES.iter().all(|state| sum.contains_key(state));
+    assert!(count < 10_000 || is_reached, "{sum:?} lacks some of {STATES:?}");
 }
 
 /// Something that a server does.
@@ -169,6 +172,25 @@ async fn end(
 }
 
 const DAY: u64 = 24 * 60 * 60 * 1000;
+
+/// What happens in 10 000 interleavings.
+const STATES: [&str; 15] = [
+    "appended",
+    "conflict",
+    "crashes",
+    "deleted",
+    "delivered",
+    "failed append",
+    "late",
+    "lost reply",
+    "lost runs",
+    "old snapshots",
+    "pauses",
+    "snapshots",
+    "stable lists",
+    "too many chats",
+    "too many runs",
+];
 
 /// How many places a chat has at most.
 const MAX_SWEEPS: usize = 50;
