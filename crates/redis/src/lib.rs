@@ -131,8 +131,8 @@ use self::keys::Keys;
 ///
 /// # The clock
 /// The time is Redis's own `TIME`. If Redis's clock is set back by up to a minute, the time of the
-/// ledger and the order of chats do not go back behind the last write (in Redis Cluster, the last write in the same
-/// bucket). Of two loads without a write
+/// ledger does not go back behind the last write (in Redis Cluster, the last write in the same bucket), and chats that
+/// are then written stand below those that were written before. Of two loads without a write
 /// in between, the second may have the earlier time. If the clock is set back by more, it was wrong
 /// before, and the store follows it. Otherwise no lease would end during that time. In Redis
 /// Cluster, each node has a clock of its own: keep them in step, for example with NTP.

@@ -71,10 +71,11 @@ impl RedisStore {
     #[cfg(feature = "chat")]
     async fn delete_chats(&self, user: &Principal) -> Result<usize, RedisStoreError> {
         let connection = &self.inner.connection;
-        let row = self.inner.keys.user(user).row_of_user();
+        let keys = self.inner.keys.user(user);
         // A user without chats here may have them in another store, and then this store does not know which runs have
         // begun since.
-        if !connection.run(&scripts::EXISTS.key(row)).await? {
+        let mut exists = scripts::EXISTS.key(keys.row_of_user());
+        if !connection.run(exists.key(keys.list("chats"))).await? {
             return Ok(0);
         }
         self.mark_deleted(user).await?;

@@ -109,7 +109,7 @@ END $$;
 -- Runs steps in their order: the operations of each compare, write if everything is as expected, and read. Returns the
 -- answers; for a step that was not applied, the operation that refused it, with a kind of 0, or of 2 if another transaction
 -- has locked what the step changes; and last, for the step 0, the time, with a kind of 1 if items are left to be deleted.
--- If the clock is not within a second after `expected_time`, what was decided by that time is not applied. One notification
+-- If the clock is not within ten seconds after `expected_time`, what was decided by that time is not applied. One notification
 -- names all changes: it has at most 8000 bytes.
 CREATE FUNCTION SCHEMA.run_steps(partitions BYTEA[], expected_time BIGINT, steps INT[], codes SMALLINT[], names BYTEA[],
         sequences SMALLINT[], firsts BIGINT[], seconds BIGINT[], bodies BYTEA[], item_kinds SMALLINT[], item_bodies BYTEA[])
@@ -117,7 +117,7 @@ CREATE FUNCTION SCHEMA.run_steps(partitions BYTEA[], expected_time BIGINT, steps
     LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
-    has_jumped BOOLEAN := SCHEMA.now_ms() NOT BETWEEN expected_time AND expected_time + 999;
+    has_jumped BOOLEAN := SCHEMA.now_ms() NOT BETWEEN expected_time AND expected_time + 9999;
     code SMALLINT; of_partition BYTEA; of_name BYTEA; of_sequence SMALLINT; one BIGINT; two BIGINT; of_body BYTEA;
     last_step INT := -1; last_name BYTEA; state SMALLINT; of_row BIGINT; of_version BIGINT; ends_at BIGINT; pushed BIGINT;
     first_item INT; last_item INT := 0; hint TEXT; hints TEXT; has_removed BOOLEAN := FALSE;

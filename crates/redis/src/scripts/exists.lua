@@ -1,2 +1,2 @@
--- Returns whether there is this key. KEYS: the key.
-return redis.call('EXISTS', KEYS[1])
+-- Returns whether there is one of these keys. KEYS: the keys.
+return redis.call('EXISTS', unpack(KEYS)) > 0

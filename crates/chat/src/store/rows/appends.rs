@@ -51,7 +51,10 @@ pub(super) async fn append_log(
             }
             Err(Refused::TooManyRuns) => return Ok(AppendResult::TooManyRuns),
             Err(Refused::TooManyChats) if rows.make_place(owner).await? => continue,
-            Err(Refused::TooManyChats) if has_swept => return Ok(AppendResult::TooManyChats),
+            // Without a time to live, the time of none has passed.
+            Err(Refused::TooManyChats) if has_swept || append.keep_for.is_none() => {
+                return Ok(AppendResult::TooManyChats);
+            }
             Err(Refused::TooManyChats) => {
                 delete_all_expired(rows, owner).await?;
                 has_swept = true;
@@ -81,10 +84,12 @@ pub(super) async fn append_log(
             step = step.expect(&row_of(&other.chat.as_str().into()), other.log.version);
         }
         let head = loaded.head.clone().unwrap_or_default();
+        let undo: Vec<_> = steps.iter().map(Step::undo).collect();
         steps.push(step);
         let replies = rows.run(steps).await?;
         let Some(mut reply) = replies.into_iter().last().filter(|reply| reply.is_applied) else {
             others = None;
+            rows.run(undo).await?;
             // The first one may have been decided by what this process knows.
             if is_behind_frames && attempt > 1 {
                 let fence =

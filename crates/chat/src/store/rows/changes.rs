@@ -101,6 +101,43 @@ pub(super) async fn delete_logs(
     }
 }
 
+/// Deletes a log that cannot be read, or whose row has been lost, from this place in the list of its user. Returns the
+/// number of logs. What it has in the lists of all users is removed when its time comes.
+pub(super) async fn delete_unreadable(
+    rows: &impl Rows,
+    owner: &Principal,
+    at: u64,
+    chat: &ChatId,
+) -> Result<usize, ChatStoreError> {
+    let (row, delivery) = (row_of(chat), delivery_row(chat));
+    loop {
+        let read = Step::of(owner).read(Read::Row(USER.to_owned())).read(Read::Row(row.clone()));
+        let read = read.read_log(chat).read(Read::Row(delivery.clone()));
+        let mut reply = run(rows, read).await?;
+        let ((user_version, mut user), version) = (reply.user()?, reply.version()?);
+        let (list, member) = (CHATS, chat.as_str().to_owned());
+        let mut step = Step::of(owner).expect(&row, version);
+        let is_deleted = match (reply.log(), reply.delivery()) {
+            // It can be deleted as others.
+            (Ok(Loaded { head: Some(head), .. }), Ok(_)) if head.updated_at == at => return Ok(0),
+            (Ok(Loaded { head: Some(_), .. }), Ok(_)) => false,
+            _ => {
+                step = step.write(Write::Delete(row.clone()));
+                step = step.write(Write::Delete(delivery.clone()));
+                user.chats = user.chats.saturating_sub(u64::from(version != 0));
+                user.live.retain(|live| live != chat.as_str());
+                step.put_user(user_version, &user);
+                version != 0
+            }
+        };
+        step = step.write(Write::Move { list, member, from: Some(at), to: None });
+        let key = LogKey { owner: owner.clone(), chat: chat.clone() };
+        if run(rows, step.with_hint(&key, None)).await?.is_applied {
+            return Ok(usize::from(is_deleted));
+        }
+    }
+}
+
 /// Deletes a log whose time has passed.
 pub(super) async fn delete_expired(rows: &impl Rows, key: &LogKey) -> Result<(), ChatStoreError> {
     let chats = std::slice::from_ref(&key.chat);

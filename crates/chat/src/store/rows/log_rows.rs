@@ -88,6 +88,18 @@ impl Step {
         step.write(Write::Move { list, member, from, to })
     }
 
+    /// Returns a step that moves members back.
+    pub(super) fn undo(&self) -> Self {
+        let back = |write: &Write| match write.clone() {
+            Write::Move { list, member, from, to } => {
+                Some(Write::Move { list, member, from: to, to: from })
+            }
+            _ => None,
+        };
+        let writes = self.writes.iter().filter_map(back).collect();
+        Step { partition: self.partition.clone(), writes, can_wait: true, ..Step::default() }
+    }
+
     pub(super) fn expect(mut self, row: &str, version: Version) -> Self {
         self.expected.push((row.to_owned(), version));
         self
@@ -176,6 +188,11 @@ impl Reply {
     pub(super) fn delivery(&mut self) -> Result<(Version, Option<Delivery>), ChatStoreError> {
         let row = self.row()?;
         row.map_or(Ok((0, None)), |(version, bytes)| Ok((version, Some(read(&bytes)?))))
+    }
+
+    /// Returns the version of a row.
+    pub(super) fn version(&mut self) -> Result<Version, ChatStoreError> {
+        Ok(self.row()?.map_or(0, |(version, _)| version))
     }
 
     fn row(&mut self) -> Result<Option<(Version, Bytes)>, ChatStoreError> {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::appends::append_log;
-use super::changes::{LISTED_AT_ONCE, change, delete_logs, heads, members, run};
+use super::changes::{LISTED_AT_ONCE, change, delete_logs, delete_unreadable, heads, members, run};
 use super::database::Rows;
 use super::log_rows::{ENTRIES, MESSAGES, READS, SNAPSHOT, all, row_of};
-use super::rules::head::{Head, Loaded};
+use super::rules::head::{Head, Loaded, is_unreadable};
 use super::rules::{self, millis};
 use super::step::{Item, Read, Step, Write};
 use super::sweeps;
@@ -101,25 +101,32 @@ impl<R: Rows> LogStore for R {
         owner: &'a Principal,
     ) -> BoxFuture<'a, Result<usize, ChatStoreError>> {
         Box::pin(async move {
-            let (mut deleted, mut result) = (0, Ok(()));
-            let mut before = 0;
-            let mut after = None;
+            let mut deleted = 0;
             loop {
-                let chats = members(self, owner, after.take(), DELETED_AT_ONCE).await?.0;
-                after = chats.last().cloned();
-                if after.is_none() && deleted == before {
-                    return result.map(|()| deleted);
+                let (before, mut after, mut left) = (deleted, None, Vec::new());
+                loop {
+                    let page = members(self, owner, after.take(), DELETED_AT_ONCE).await?.0;
+                    after = page.last().cloned();
+                    if after.is_none() {
+                        break;
+                    }
+                    let chats: Vec<_> = page.iter().map(|(_, chat)| chat.as_str().into()).collect();
+                    match delete_logs(self, owner, &chats, |_, _| true).await {
+                        Ok(number) => deleted += number,
+                        // It does not keep the others.
+                        Err(error) if is_unreadable(&error) => {}
+                        Err(error) => return Err(error),
+                    }
+                    left.extend(page);
                 }
-                if after.is_none() {
-                    // Those that were updated meanwhile have another place.
-                    before = deleted;
-                    continue;
+                if left.is_empty() {
+                    return Ok(deleted);
                 }
-                let chats: Vec<_> = chats.into_iter().map(|(_, chat)| chat.into()).collect();
-                match delete_logs(self, owner, &chats, |_, _| true).await {
-                    Ok(number) => deleted += number,
-                    // It does not keep the others.
-                    Err(error) => result = Err(error),
+                // Others have another place meanwhile.
+                if deleted == before {
+                    for (at, chat) in left {
+                        deleted += delete_unreadable(self, owner, at, &chat.into()).await?;
+                    }
                 }
             }
         })

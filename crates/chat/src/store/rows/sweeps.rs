@@ -1,6 +1,10 @@
 //! What time has passed for, and what a sink has to get.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use ui_message_stream::id::log_causes;
 
 use super::changes::{delete_expired, place_due, run};
 use super::database::Rows;
@@ -15,7 +19,7 @@ use crate::store::{
     ChatStoreError, KEPT_AFTER_END, KEPT_UNDELIVERED, LeftToServer, LogKey, MAX_SWEPT, Undelivered,
 };
 
-/// Visits the logs that are due. Returns what is left to the server, and the first error.
+/// Visits the logs that are due, for at most half a minute. Returns what is left to the server, and the first error.
 pub(super) async fn sweep(rows: &impl Rows) -> (LeftToServer, Result<(), ChatStoreError>) {
     let mut left = LeftToServer::default();
     let forgotten = forget_too_many(rows).await;
@@ -25,6 +29,7 @@ pub(super) async fn sweep(rows: &impl Rows) -> (LeftToServer, Result<(), ChatSto
     let mut visited = BTreeSet::new();
     let mut after = None;
     let mut is_far = false;
+    let began = Instant::now();
     loop {
         let (members, now) = match list(rows, DUE, after.take(), 2 * MAX_SWEPT).await {
             Ok(page) => page,
@@ -45,7 +50,8 @@ pub(super) async fn sweep(rows: &impl Rows) -> (LeftToServer, Result<(), ChatSto
             if visited.contains(&member) {
                 continue;
             }
-            if left.lost_runs.len().max(left.old_snapshots.len()) >= MAX_SWEPT {
+            let is_full = left.lost_runs.len().max(left.old_snapshots.len()) >= MAX_SWEPT;
+            if is_full || began.elapsed() >= SWEEP_TIME {
                 return (left, result);
             }
             let key = match key_of(&member) {
@@ -93,18 +99,20 @@ async fn visit(
         let forgotten = forgotten.filter(|(epoch, _)| *epoch == before.epoch);
         let forgotten = forgotten.map(|(_, begin)| begin);
         let mut retained = rules::retain(before, stored.length, forgotten, now);
-        let is_complete = retained.head.first <= before.first + MAX_TRIMMED;
+        // First entries are removed, which also a full database permits, and then the log gets its next place.
+        let is_complete = retained.head.first == before.first;
         retained.head.first = retained.head.first.min(before.first + MAX_TRIMMED);
         let mut head = retained.head.clone();
         let mut steps = Vec::new();
-        if place.is_some() && head.due <= place && is_complete {
-            head.due = retained.due.map(place_at);
-        } else {
-            steps.extend(place_due(rows, key, &mut head, stored.length, now));
+        if is_complete {
+            if place.is_some() && head.due <= place {
+                head.due = retained.due.map(place_at);
+            } else {
+                steps.extend(place_due(rows, key, &mut head, stored.length, now));
+            }
+            // The row may have a place that the log has lost: see `place_due`.
+            steps.extend(head.due.map(|due| Step::moving(rows, DUE, key, None, Some(due))));
         }
-        // The row may have a place that the log has lost: see `place_due`.
-        let due = head.due.filter(|_| is_complete);
-        steps.extend(due.map(|due| Step::moving(rows, DUE, key, None, Some(due))));
         if head != *before {
             let mut step = Step::of(&key.owner).expect(&row, stored.version);
             step.can_wait = true;
@@ -309,9 +317,25 @@ async fn list(
 ) -> Result<(Vec<(u64, String)>, u64), ChatStoreError> {
     let read = Read::Members { list, after, is_descending: false, limit };
     let step = |number| Step::of_list(list, number).read(read.clone());
-    let steps = (0..rows.list_partitions().max(1)).map(step);
+    let steps: Vec<_> = (0..rows.list_partitions().max(1)).map(step).collect();
+    let replies = match rows.run(steps.clone()).await {
+        Ok(replies) => replies,
+        Err(error) if steps.len() == 1 => return Err(error),
+        // Of several machines, one that is away does not keep what the others list.
+        Err(error) => {
+            let mut replies = Vec::new();
+            for step in steps {
+                replies.extend(run(rows, step).await.ok());
+            }
+            if replies.is_empty() {
+                return Err(error);
+            }
+            tracing::warn!(list, error = log_causes(&error), "a part of a list was not read");
+            replies
+        }
+    };
     let (mut members, mut now) = (Vec::new(), u64::MAX);
-    for mut reply in rows.run(steps.collect()).await? {
+    for mut reply in replies {
         now = now.min(reply.now.0);
         members.extend(reply.members()?);
     }
@@ -319,6 +343,9 @@ async fn list(
     members.truncate(limit);
     Ok((members, now))
 }
+
+/// For how long logs are visited. Then the server gets what is left to it; the next sweep goes on.
+const SWEEP_TIME: Duration = Duration::from_secs(30);
 
 /// How many entries are removed in one step.
 const MAX_TRIMMED: u64 = 500;

@@ -15,7 +15,7 @@ use crate::log::run_frames::{Next, RunFrames};
 use crate::log::state::end::note_end;
 use crate::log::state::{ChatState, LastEnd};
 use crate::log::turn_io::CallAgent;
-use crate::store::{Epoch, LoadLog, LoadedLog, LogHead, StoredEntry};
+use crate::store::{Epoch, LoadLog, LoadedLog, LogHead, LogStore, StoredEntry};
 use crate::tail::Found;
 use ui_message_stream::chunk::{Chunk, Version};
 use ui_message_stream::id::{ApprovalId, MessageId, RunId};
@@ -60,7 +60,7 @@ impl World {
     pub(super) fn taken_places(&self) -> usize {
         let heads = (0..MAX_CHATS).filter_map(|chat| {
             let load = LoadLog { key: &key_of(chat), has_frames: false, has_messages: false };
-            Some(self.store.load(load).now_or_never().unwrap().unwrap()?.head)
+            Some(LogStore::load(&*self.store, load).now_or_never().unwrap().unwrap()?.head)
         });
         let taken = |head: &LogHead| head.live_run.is_some() && !head.is_lost && !head.has_to_end;
         heads.filter(taken).count()

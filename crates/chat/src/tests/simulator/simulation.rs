@@ -16,7 +16,7 @@ use crate::log::client::Client;
 use crate::log::decision::{Goal, TurnSettings};
 use crate::log::turn::LogTurn;
 use crate::log::turn_io::{Action, Input};
-use crate::store::{Epoch, InMemoryLogStore};
+use crate::store::{Epoch, InMemoryLogStore, LogStore};
 use ui_message_stream::approval::UnixMillis;
 use ui_message_stream::chunk::Version;
 use ui_message_stream::message::Role;
@@ -278,7 +278,7 @@ impl Simulation {
             }
             17 => {
                 self.world.counts.trimmed += 1;
-                self.world.store.sweep().now_or_never().unwrap().unwrap();
+                LogStore::sweep(&*self.world.store).now_or_never().unwrap().unwrap();
             }
             18 if !self.world.drivers.is_empty() => {
                 let at = self.random.below(self.world.drivers.len());

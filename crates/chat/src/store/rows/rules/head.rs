@@ -1,5 +1,6 @@
 //! What the rows of chats hold, as JSON.
 
+use std::error::Error;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -174,6 +175,11 @@ pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ChatStoreErro
 #[derive(Debug, thiserror::Error)]
 #[error("a stored row cannot be read: a newer version has written it, or it is damaged")]
 pub(crate) struct UnreadableRow;
+
+/// Whether a row cannot be read. All other errors are those of the database.
+pub(crate) fn is_unreadable(error: &ChatStoreError) -> bool {
+    error.source().is_some_and(|source| source.is::<UnreadableRow>())
+}
 
 impl From<UnreadableRow> for ChatStoreError {
     fn from(error: UnreadableRow) -> Self {
