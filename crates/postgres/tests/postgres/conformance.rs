@@ -7,12 +7,14 @@ use test_support::external_processes::{number, say};
 use ui_message_stream::approval::store::{ApprovalUse, LedgerStore, ReplayGuard, conformance};
 use ui_message_stream::approval::{RecordId, UnixMillis};
 use ui_message_stream_chat::store::conformance as log_conformance;
+use ui_message_stream_chat::store::rows::conformance as row_conformance;
 
 use crate::database::Database;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn logs_in_postgres_pass_the_conformance_suite() {
+async fn logs_in_postgres_pass_the_conformance_suites() {
     let Some((database, store)) = Database::with_store().await else { return };
+    row_conformance::check(async || store.clone()).await;
     let cases = log_conformance::check(async || store.clone()).await;
     say(&format!("conformance of logs in Postgres: {cases} cases"));
     // A database with other defaults.

@@ -10,15 +10,17 @@ use test_support::external_processes::{number, say};
 use ui_message_stream::approval::UnixMillis;
 use ui_message_stream::approval::store::{LedgerStore, conformance};
 use ui_message_stream_chat::store::conformance as log_conformance;
+use ui_message_stream_chat::store::rows::conformance as row_conformance;
 use ui_message_stream_redis::RedisStore;
 
 use crate::backend::Backend;
 use crate::retention::START;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn logs_in_redis_pass_the_conformance_suite() {
+async fn logs_in_redis_pass_the_conformance_suites() {
     for backend in Backend::all() {
         let store = backend.connect().await;
+        row_conformance::check(async || store.clone()).await;
         let cases = log_conformance::check(async || store.clone()).await;
         say(&format!("conformance of logs in {}: {cases} cases", backend.name()));
         assert_eq!(log_conformance::check(async || backend.connect().await).await, cases);

@@ -6,13 +6,15 @@ use test_support::contention;
 use test_support::external_processes::{number, say};
 use ui_message_stream::approval::store::{LedgerStore, conformance};
 use ui_message_stream_chat::store::conformance as log_conformance;
+use ui_message_stream_chat::store::rows::conformance as row_conformance;
 use ui_message_stream_sqlite::SqliteStore;
 
 use crate::folder::Folder;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn logs_in_sqlite_pass_the_conformance_suite() {
+async fn logs_in_sqlite_pass_the_conformance_suites() {
     let (folder, store) = Folder::with_store().await;
+    row_conformance::check(async || store.clone()).await;
     let cases = log_conformance::check(async || store.clone()).await;
     say(&format!("conformance of logs in SQLite: {cases} cases"));
     assert!(cases >= 80, "{cases} cases");

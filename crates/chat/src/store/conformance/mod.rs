@@ -8,7 +8,7 @@ mod case;
 mod deliveries;
 mod lists;
 mod reads;
-mod report;
+pub(super) mod report;
 mod runs;
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub async fn check<S: LogStore>(store: impl AsyncFn() -> S) -> usize {
     let cases: Vec<Case> = cases.into_iter().flatten().collect();
     let mut report = Report::default();
     for case in cases {
-        report.run(case, Arc::new(store().await)).await;
+        report.run(case.name, case.run(Arc::new(store().await))).await;
     }
     report.finish()
 }

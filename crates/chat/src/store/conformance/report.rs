@@ -1,4 +1,4 @@
-//! [`Case`]: a test case of the conformance suite of stores, and the [`Report`] of a suite.
+//! [`Case`]: a test case of the conformance suite of [`LogStore`], and the [`Report`] of a suite.
 
 use std::error::Error as _;
 use std::fmt::{self, Write as _};
@@ -14,15 +14,15 @@ use ui_message_stream::approval::Principal;
 
 /// A test case: a name, and a function that runs it against a store.
 pub(super) struct Case {
-    name: &'static str,
+    pub(super) name: &'static str,
     run: Box<dyn FnOnce(Arc<dyn LogStore>) -> BoxFuture<'static, CaseResult> + Send>,
 }
 
-pub(super) type CaseResult = Result<(), CaseFailure>;
+pub(in crate::store) type CaseResult = Result<(), CaseFailure>;
 
 /// The reason why a case failed.
 #[derive(Debug)]
-pub(super) struct CaseFailure(pub(super) String);
+pub(in crate::store) struct CaseFailure(pub(in crate::store) String);
 
 impl From<ChatStoreError> for CaseFailure {
     fn from(error: ChatStoreError) -> Self {
@@ -41,11 +41,15 @@ impl Case {
     {
         Case { name, run: Box::new(move |store| Box::pin(run(store))) }
     }
+
+    pub(super) fn run(self, store: Arc<dyn LogStore>) -> BoxFuture<'static, CaseResult> {
+        (self.run)(store)
+    }
 }
 
 /// The results of the cases that have run.
 #[derive(Debug, Default)]
-pub(super) struct Report {
+pub(in crate::store) struct Report {
     cases: usize,
     failed: usize,
     text: String,
@@ -53,10 +57,13 @@ pub(super) struct Report {
 
 impl Report {
     /// Runs a case.
-    pub(super) async fn run(&mut self, case: Case, store: Arc<dyn LogStore>) {
-        let Case { name, run } = case;
+    pub(in crate::store) async fn run(
+        &mut self,
+        name: &str,
+        case: impl Future<Output = CaseResult> + Send + 'static,
+    ) {
         // Each case has its own task, so that a panic in the store fails only that case.
-        let result = timeout(CASE_TIMEOUT, tokio::spawn(run(store))).await;
+        let result = timeout(CASE_TIMEOUT, tokio::spawn(case)).await;
         self.cases += 1;
         let why = match result {
             Ok(Ok(Ok(()))) => return,
@@ -72,7 +79,7 @@ impl Report {
     ///
     /// # Panics
     /// If a case failed.
-    pub(super) fn finish(self) -> usize {
+    pub(in crate::store) fn finish(self) -> usize {
         let Report { cases, failed, text } = self;
         assert!(failed == 0, "{failed} of {cases} cases failed:{text}");
         cases
@@ -80,7 +87,7 @@ impl Report {
 }
 
 /// Returns a [`CaseFailure`] unless both values are equal.
-pub(super) fn expect_equal<T: PartialEq + fmt::Debug>(
+pub(in crate::store) fn expect_equal<T: PartialEq + fmt::Debug>(
     what: &str,
     is: T,
     expected: T,
@@ -97,7 +104,7 @@ pub(super) fn new_owner() -> Principal {
 }
 
 /// Returns a text that no other case uses.
-pub(super) fn new_number() -> String {
+pub(in crate::store) fn new_number() -> String {
     let mut bytes = [0; 8];
     // Without random bytes the number alone separates the cases.
     let _ = getrandom::fill(&mut bytes);

@@ -12,6 +12,7 @@
 //! | `known_logs` | what a process knows of the logs that it writes |
 //! | `changes`, `appends`, `sweeps` | load rows, ask a rule, and write what it decides |
 //! | `logs` | the functions of [`LogStore`](super::LogStore) |
+//! | `conformance` | tests a database of rows |
 //! | `memory` | rows in memory, and what goes first if they are too many |
 //!
 //! # What is stored
@@ -24,6 +25,8 @@
 
 mod appends;
 mod changes;
+#[cfg(any(test, feature = "testing"))]
+pub mod conformance;
 mod database;
 mod known_logs;
 mod log_rows;

@@ -142,7 +142,7 @@ pub struct Reply {
 }
 
 /// The answer to a [`Read`].
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     /// The version and the bytes of a row.
     Row(Option<(Version, Bytes)>),
