@@ -192,12 +192,24 @@ impl<'s> Call<'s> {
         (first, second): (u64, Option<u64>),
         body: &'s [u8],
     ) {
+        let numbers = (stored(first), second.map(stored));
+        self.add_stored(code, name.as_bytes(), sequence, numbers, body);
+    }
+
+    fn add_stored(
+        &mut self,
+        code: i16,
+        name: &'s [u8],
+        sequence: Sequence,
+        (first, second): (i64, Option<i64>),
+        body: &'s [u8],
+    ) {
         self.steps.push(self.partitions.len().try_into().unwrap_or(i32::MAX));
         self.codes.push(code);
-        self.names.push(name.as_bytes());
+        self.names.push(name);
         self.sequences.push(sequence.into());
-        self.firsts.push(stored(first));
-        self.seconds.push(second.map(stored));
+        self.firsts.push(first);
+        self.seconds.push(second);
         self.bodies.push(body);
     }
 
@@ -245,11 +257,16 @@ impl<'s> Call<'s> {
             }
             Read::Members { list, after, is_descending, limit } => {
                 let code = if *is_descending { READ_LAST } else { READ_FIRST };
-                // Each place is after one without a name at the time zero.
-                let begin = if *is_descending { u64::MAX } else { 0 };
-                let (place, member) =
-                    after.as_ref().map_or((begin, ""), |(place, member)| (*place, member));
-                self.add(code, member, 0, (place, Some(*limit as u64)), list.as_bytes());
+                let (place, member) = match after {
+                    Some((at, member)) if *at <= i64::MAX as u64 => {
+                        (stored(*at), member.as_bytes())
+                    }
+                    None if !is_descending => (-1, &[][..]),
+                    // After all places: no member has this byte.
+                    _ => (i64::MAX, &[0xff][..]),
+                };
+                let limit = Some(stored(*limit as u64));
+                self.add_stored(code, member, 0, (place, limit), list.as_bytes());
             }
         }
     }

@@ -79,9 +79,10 @@ impl Keys {
         }
     }
 
-    /// Returns the keys of a partition of rows. Braces in its name would change the slot.
+    /// Returns the keys of a partition of rows. Braces in its name would change the slot, and without a name there
+    /// would be none.
     pub(crate) fn partition(&self, name: &str) -> PartitionKeys {
-        let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let is_plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
         let tag = if is_plain { name.to_owned() } else { digest([Some(name)]) };
         PartitionKeys(format!("{}{{{tag}}}:", self.prefix))
     }

@@ -252,8 +252,10 @@ fn find(transaction: &Transaction<'_>, partition: &str, read: &Read) -> DbResult
         Read::Members { list, after, is_descending, limit } => {
             let members = if *is_descending { LAST_MEMBERS } else { FIRST_MEMBERS };
             let (at, member) = match after {
-                Some((at, member)) => (stored(*at), member.as_bytes()),
-                None => (if *is_descending { i64::MAX } else { -1 }, &[][..]),
+                Some((at, member)) if *at <= i64::MAX as u64 => (stored(*at), member.as_bytes()),
+                None if !is_descending => (-1, &[][..]),
+                // After all places: no member has this byte.
+                _ => (i64::MAX, &[0xff][..]),
             };
             let mut members = transaction.prepare_cached(members)?;
             let values = params![partition, list, at, member, stored(*limit as u64)];
@@ -349,7 +351,6 @@ const LEAVE: &str =
     "DELETE FROM places WHERE partition = ?1 AND list = ?2 AND at = ?3 AND member = ?4";
 const ENTER: &str = "INSERT INTO places (partition, list, at, member) VALUES (?1, ?2, ?3, ?4) \
     ON CONFLICT DO NOTHING";
-/// A list without a place to begin after ends before any place of this time, which no clock returns.
 const LAST_MEMBERS: &str = "SELECT at, member FROM places WHERE partition = ?1 AND list = ?2 \
     AND (at, member) < (?3, ?4) ORDER BY at DESC, member DESC LIMIT ?5";
 const FIRST_MEMBERS: &str = "SELECT at, member FROM places WHERE partition = ?1 AND list = ?2 \

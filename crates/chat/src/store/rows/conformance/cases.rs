@@ -265,6 +265,7 @@ const NAMES: &[&str] = &[
 
 /// Members in their order.
 const PLACES: &[(u64, &str)] = &[
+    (0, ""),
     (0, "b"),
     (1, ""),
     (1, "\0"),
