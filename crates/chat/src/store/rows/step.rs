@@ -18,7 +18,8 @@ pub struct Step {
     /// Rows and the versions that they have to have. If one has another, nothing is written, and the step is not
     /// applied. The same holds if a [`Write::Push`] is refused.
     pub expected: Vec<(String, Version)>,
-    /// What is written, in this order.
+    /// What is written, in this order, after all is compared. A step never deletes a row that it puts or pushes to, and
+    /// puts a new row before it pushes to it.
     pub writes: Vec<Write>,
     /// What is read after that, also if nothing was written.
     pub reads: Vec<Read>,
@@ -71,8 +72,8 @@ pub enum Write {
         until: u64,
     },
     /// Moves a member of a list to another place: removes it from one place, if it is there, and adds it at the other,
-    /// if it is not there. A member may have several places. A place is any number below 2<sup>53</sup>: times, in
-    /// milliseconds.
+    /// if it is not there. A member may have several places. A place is any number below 2<sup>63</sup>: a time, in
+    /// milliseconds or finer.
     Move {
         /// The list.
         list: &'static str,
@@ -101,6 +102,7 @@ pub enum Read {
         /// The position of the first item.
         from: u64,
         /// There is at least one item, if there is one from here on, and no further one beyond this number of bytes.
+        /// A page of many small items may have fewer, but `usize::MAX` means all.
         max_bytes: usize,
         /// Leaves out the items whose kind is zero.
         only_marked: bool,
@@ -109,7 +111,7 @@ pub enum Read {
     Members {
         /// The list.
         list: &'static str,
-        /// The place after which they begin.
+        /// The place after which they begin, which may be any number.
         after: Option<(u64, String)>,
         /// Whether the last ones come first.
         is_descending: bool,

@@ -120,8 +120,7 @@ pub(super) const CASES: &[Case] = &[
             push(5, "0a 1b 0c 0d 2e").keep("a", 0, 0, u64::MAX).all("a", 0, 5, "0a 1b 0c 0d 2e"),
             keep(6, u64::MAX).all("a", 0, 6, "1b 0c 0d 2e"),
             push(5, "0f").all("a", 0, 6, "1b 0c 0d 2e 0f"),
-            keep(0, 9).all("a", 0, 6, "1b 0c 0d"),
-            push(5, "1g").all("a", 0, 6, "1b 0c 0d 1g"),
+            keep(0, 9).push("a", 0, 5, None, "1g").all("a", 0, 6, "1b 0c 0d 1g"),
             keep(7, 9).all("a", 0, 7, "0c 0d"),
             keep(0, 7).all("a", 0, 0, ""),
             // A sequence without items begins again.

@@ -31,6 +31,7 @@ pub async fn check<S: Rows>(store: impl AsyncFn() -> S) -> usize {
 async fn run(store: impl Rows, case: fn(&str) -> Vec<Checked>) -> CaseResult {
     for (is_one_call, can_wait) in [(true, false), (false, false), (true, true), (false, true)] {
         let steps = case(&new_number());
+        let calls = if is_one_call { "all in one call" } else { "one a call" };
         let (mut number, mut time) = (0, FIRST_TIME);
         for steps in steps.chunks(if is_one_call { steps.len() } else { 1 }) {
             let (call, known) = (format!("the call from step {} on", number + 1), store.now());
@@ -42,12 +43,19 @@ async fn run(store: impl Rows, case: fn(&str) -> Vec<Checked>) -> CaseResult {
             expect_equal(&format!("the number of replies to {call}"), replies.len(), steps.len())?;
             for (Checked { step, is_applied, found }, reply) in steps.iter().zip(replies) {
                 number += 1;
-                let what = format!("(all in one call: {is_one_call}) of step {number}, {step:?},");
-                expect_equal(&format!("is_applied {what}"), reply.is_applied, *is_applied)?;
-                expect_equal(&format!("found {what}"), Vec::from(reply.found), found.clone())?;
+                let of = format!("of step {number} ({calls})");
+                expect_equal(
+                    &format!("is_applied {of}, {step:?},"),
+                    reply.is_applied,
+                    *is_applied,
+                )?;
+                for ((read, expected), found) in step.reads.iter().zip(found).zip(&reply.found) {
+                    expect_equal(&format!("the answer {of} to {read:?}"), found, expected)?;
+                }
+                expect_equal(&format!("the answers {of}"), reply.found.len(), found.len())?;
                 let times = time.max(known.unwrap_or_default())..=LAST_TIME;
                 if !times.contains(&reply.now) {
-                    let why = format!("now {what} is {:?}, not within {times:?}", reply.now);
+                    let why = format!("now {of} is {:?}, not within {times:?}", reply.now);
                     return Err(CaseFailure(why));
                 }
                 time = reply.now;
@@ -94,8 +102,7 @@ impl Checked {
     }
 
     fn push(self, row: &str, sequence: Sequence, first: u64, at: Option<u64>, all: &str) -> Self {
-        let items = all.split(' ').filter(|it| !it.is_empty()).map(item).collect();
-        self.write(Write::Push { row: row.to_owned(), sequence, first, at, items })
+        self.write(Write::Push { row: row.to_owned(), sequence, first, at, items: items(all) })
     }
 
     fn keep(self, row: &str, sequence: Sequence, from: u64, until: u64) -> Self {
@@ -134,14 +141,11 @@ impl Checked {
 
     /// Reads all items of a sequence, of which the first one is at `first`, and its end.
     fn all(self, row: &str, sequence: Sequence, first: u64, all: &str) -> Self {
-        let items = all.split(' ').filter(|it| !it.is_empty()).map(item);
-        let found: Vec<_> = (first..).zip(items).collect();
+        let found: Vec<_> = (first..).zip(items(all)).collect();
         let end = found.last().map(|(position, _)| position + 1);
         let (row, max_bytes, only_marked) = (row.to_owned(), usize::MAX, false);
-        self.end(&row, sequence, end).read(
-            Read::Items { row, sequence, from: 0, max_bytes, only_marked },
-            Found::Items(found),
-        )
+        let read = Read::Items { row: row.clone(), sequence, from: 0, max_bytes, only_marked };
+        self.end(&row, sequence, end).read(read, Found::Items(found))
     }
 
     fn members(
@@ -166,6 +170,11 @@ impl Checked {
 fn item(text: &str) -> Item {
     let (kind, rest) = text.split_at_checked(1).unwrap_or_default();
     Item { kind: kind.parse().unwrap_or_default(), bytes: bytes(rest).into() }
+}
+
+/// Returns the items between spaces.
+fn items(text: &str) -> Vec<Item> {
+    text.split(' ').filter(|it| !it.is_empty()).map(item).collect()
 }
 
 /// Returns the bytes that the characters below U+0100 stand for.
