@@ -51,10 +51,7 @@ pub(super) async fn append_log(
             }
             Err(Refused::TooManyRuns) => return Ok(AppendResult::TooManyRuns),
             Err(Refused::TooManyChats) if rows.make_place(owner).await? => continue,
-            // Without a time to live, the time of none has passed.
-            Err(Refused::TooManyChats) if has_swept || append.keep_for.is_none() => {
-                return Ok(AppendResult::TooManyChats);
-            }
+            Err(Refused::TooManyChats) if has_swept => return Ok(AppendResult::TooManyChats),
             Err(Refused::TooManyChats) => {
                 delete_all_expired(rows, owner).await?;
                 has_swept = true;

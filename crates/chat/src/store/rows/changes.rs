@@ -121,6 +121,11 @@ pub(super) async fn delete_unreadable(
             // It can be deleted as others.
             (Ok(Loaded { head: Some(head), .. }), Ok(_)) if head.updated_at == at => return Ok(0),
             (Ok(Loaded { head: Some(_), .. }), Ok(_)) => false,
+            // A sink may still have to get its deletion.
+            (Ok(Loaded { head: None, .. }), Ok(_)) => {
+                step = step.write(Write::Delete(row.clone()));
+                false
+            }
             _ => {
                 step = step.write(Write::Delete(row.clone()));
                 step = step.write(Write::Delete(delivery.clone()));
