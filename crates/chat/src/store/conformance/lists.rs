@@ -171,8 +171,9 @@ fn titles() -> Vec<Case> {
             expect_equal("whether", log.store.rename(&log.key, "Memory").await?, false)
         }),
         Case::new("titles are searched", |store: Store| async move {
-            let chats = chats(store, &["a", "b", "c"]).await?;
-            for (log, title) in chats.iter().zip(["A Tale of two", "tales", "Über 100%_"]) {
+            let chats = chats(store, &["a", "b", "c", "d", "e"]).await?;
+            let titles = ["A Tale of two", "tales", "Über 100%_", "Ärger\0\\Äpfel", "\\303 ZEBRA"];
+            for (log, title) in chats.iter().zip(titles) {
                 log.store.rename(&log.key, title).await?;
             }
             for (search, ids) in [
@@ -183,8 +184,14 @@ fn titles() -> Vec<Case> {
                 ("0%_", &["c"]),
                 ("%", &["c"]),
                 ("_", &["c"]),
+                ("\0\\Äpfel", &["d"]),
+                ("ÄPFEL", &["d"]),
+                // The case counts of letters that are not ASCII.
+                ("äpfel", &[]),
+                ("\\303 zebrA", &["e"]),
+                ("303", &["e"]),
                 ("none", &[]),
-                ("", &["c", "b", "a"]),
+                ("", &["e", "d", "c", "b", "a"]),
             ] {
                 let found = chats[0].expect_listed(Some(search), ids).await;
                 found.map_err(|CaseFailure(why)| CaseFailure(format!("{search:?}: {why}")))?;
@@ -359,6 +366,21 @@ fn limits() -> Vec<Case> {
                 }
                 other => Err(CaseFailure(format!("the append is {other:?}"))),
             }
+        }),
+        Case::new("a chat whose time has passed takes no place", |store: Store| async move {
+            let log = Log::none(store);
+            let create = Append { keep_for: Some(SHORT), ..log.create(&[control("a")]) };
+            log.appended(create).await?;
+            // It is not among those that are read first.
+            for number in 0..100 {
+                let other = log.other(&number.to_string());
+                other.appended(other.create(&[control("a")])).await?;
+            }
+            log.wait_until_gone().await?;
+            let next = log.other("next");
+            let limits = UserLimits { chats: 101, runs: 9, unread: Duration::ZERO };
+            next.appended(Append { limits, ..next.create(&[control("a")]) }).await?;
+            expect_equal("the number of chats", log.list(None).await?.len(), 101)
         }),
         Case::new("the maximum of chats does not limit appends", |store: Store| async move {
             let chats = chats(store, &["a", "b"]).await?;

@@ -167,10 +167,17 @@ fn places() -> Vec<Case> {
             let other = log.other("other");
             other.appended(limited(other.create(&[]).beginning("r", LONG), 1)).await.map(drop)
         }),
-        Case::new("a lost run has no place", |store: Store| async move {
-            let log = Log::with_run(store, Duration::ZERO).await?;
+        Case::new("lost runs have no place", |store: Store| async move {
+            let log = Log::none(store);
+            // More than are read in one call.
+            for number in 0..100 {
+                let lost = log.other(&number.to_string());
+                lost.appended(lost.create(&[]).beginning("r", Duration::ZERO)).await?;
+            }
+            log.appended(limited(log.create(&[]).beginning("r", LONG), 1)).await?;
             let other = log.other("other");
-            other.appended(limited(other.create(&[]).beginning("r", LONG), 1)).await.map(drop)
+            let refused = other.append(limited(other.create(&[]).beginning("r", LONG), 1)).await?;
+            expect_equal("behind them", refused, AppendResult::TooManyRuns)
         }),
         Case::new("a deleted chat has no place", |store: Store| async move {
             let log = Log::with_run(store, LONG).await?;

@@ -1,4 +1,4 @@
-//! The store of logs in memory: what is kept, how long, and how many bytes. What a turn writes.
+//! The store of logs in memory: how many chats and bytes it keeps, and what it lists. What a turn writes.
 
 use std::error::Error;
 use std::future::ready;
@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use chat_test_support::kept_runs;
 use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
 use chat_test_support::store_requests::{
-    EPOCH, append_at, appended, begin, control, create, creation, end, key as key_of, load, put,
+    EPOCH, adas, append_at, appended, control, create, creation, end, key as key_of, load, put,
     read_from,
 };
 use futures::future::poll_immediate;
 use futures::{StreamExt, stream};
 use serde_json::json;
 use test_support::external_processes::say;
+use test_support::requests::ada;
 use test_support::thread_subscriber::captured;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal, UnixMillis};
 use ui_message_stream::message::Role;
@@ -24,7 +24,7 @@ use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest};
 use ui_message_stream_chat::ChatLimits;
 use ui_message_stream_chat::store::{
-    AppendLog, AppendResult, InMemoryLogStore, KEPT_AFTER_END, ListedChat, LiveRunChange, LoadLog,
+    AppendLog, AppendResult, InMemoryLogStore, ListChats, ListedChat, LiveRunChange, LoadLog,
     LoadedLog, LogKey, LogStore, PutSnapshot, StoredEntry, UserLimits,
 };
 use ui_message_stream_chat::{ChatError, ChatServer, Turn};
@@ -144,52 +144,27 @@ async fn is_stored(store: &InMemoryLogStore, owner: &str, chat: impl ToString) -
 }
 
 #[tokio::test]
-async fn a_chat_does_not_count_after_its_time() {
-    let store = InMemoryLogStore::with_test_clock(UnixMillis(1_000));
-    let (key, keep_for) = (key("alice", "chat"), Some(Duration::from_millis(500)));
-    appended(&store, AppendLog { keep_for, ..creation(&key, &entry(1)) }).await;
-    store.set_test_time(UnixMillis(1_499));
-    assert!(load(&store, &key).await.is_some());
-    store.set_test_time(UnixMillis(1_500));
-    assert!(load(&store, &key).await.is_none());
-    store.sweep().await.unwrap();
-    assert!(format!("{store:?}").contains("users: 0"), "{store:?}");
-}
-
-#[tokio::test]
-async fn the_entries_of_a_run_are_kept_for_readers_for_10_minutes_after_its_end() {
+async fn a_search_and_a_page_have_chats_that_are_not_read_together() {
     let store = InMemoryLogStore::with_test_clock(UnixMillis(0));
-    let key = key("alice", "chat");
-    begin(&store, &key).await;
-    end(&store, &key, 1).await;
-    assert!(put(&store, &key, 2, &[]).await);
-    let kept = UnixMillis(0).after(KEPT_AFTER_END);
-    for (time, is_kept) in [(UnixMillis(kept.0 - 1), true), (kept, false)] {
-        store.set_test_time(time);
-        store.sweep().await.unwrap();
-        assert_eq!(read_from(&store, &key, 0).await.is_some(), is_kept);
+    // Chats of the same time are in the order of their ids.
+    let chats: Vec<_> = (0..250).map(|number| format!("{number:03}")).collect();
+    for chat in &chats {
+        create(&store, &adas(chat)).await;
     }
-}
-
-#[tokio::test]
-async fn a_run_keeps_the_entries_of_the_one_that_it_resumes() {
-    let store = InMemoryLogStore::with_test_clock(UnixMillis(0));
-    let set_time = async |second| store.set_test_time(UnixMillis(second * 1000));
-    kept_runs::a_run_keeps_the_entries_of_the_one_that_it_resumes(&store, set_time).await;
-}
-
-#[tokio::test]
-async fn a_log_whose_snapshot_is_old_is_named_until_it_has_a_new_one() {
-    let store = InMemoryLogStore::with_test_clock(UnixMillis(0));
-    let set_time = async |second| store.set_test_time(UnixMillis(second * 1000));
-    kept_runs::a_log_whose_snapshot_is_old_is_named_until_it_has_a_new_one(&store, set_time).await;
-}
-
-#[tokio::test]
-async fn a_deletion_that_was_not_returned_for_30_days_is_forgotten() {
-    let store = InMemoryLogStore::with_test_clock(UnixMillis(1_000_000));
-    let set_time = async |second| store.set_test_time(UnixMillis(1_000_000 + second * 1000));
-    kept_runs::a_deletion_that_was_not_returned_for_30_days_is_forgotten(&store, set_time).await;
+    for chat in ["000", "130", "249"] {
+        assert!(store.rename(&adas(chat), "Found").await.unwrap());
+    }
+    let listed = async |limit, search| {
+        let list = ListChats { limit, after: None, search };
+        let page = store.list(&ada(), list).await.unwrap();
+        let ids: Vec<_> = page.chats.iter().map(|chat| chat.id.to_string()).collect();
+        (ids, page.next.is_some())
+    };
+    let found = ["249", "130", "000"].map(str::to_owned);
+    assert_eq!(listed(3, Some("found")).await, (found.to_vec(), false));
+    assert_eq!(listed(2, Some("found")).await, (found[..2].to_vec(), true));
+    let newest: Vec<_> = chats.into_iter().rev().take(220).collect();
+    assert_eq!(listed(220, None).await, (newest, true));
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ mod append_interval;
 mod log_store;
 mod message_sink;
 mod operations;
-mod rows;
+mod retention;
 mod stored_formats;
 mod unknown_entries;
 mod wrong_stores;

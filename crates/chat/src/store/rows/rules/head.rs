@@ -206,3 +206,31 @@ const LEASE_PRECISION: u64 = 1_000;
 
 /// For how long a run was not read if each time of it was before the clock was set back.
 const MAX_UNREAD: u64 = i64::MAX as u64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_or_a_begin_before_the_clock_was_set_back_does_not_count() {
+        let now = 1_000_000;
+        let [latest, before] = [now + MAX_SET_BACK, now + MAX_SET_BACK + 1];
+        for (began_at, read_at, unread) in [
+            (now - 50, None, 50),
+            (now - 50, Some(now - 20), 20),
+            // It was of an earlier run.
+            (now - 20, Some(now - 50), 20),
+            (now - 50, Some(latest), 0),
+            (now - 50, Some(before), 50),
+            (latest, None, 0),
+            (before, Some(now - 20), 20),
+            (before, None, MAX_UNREAD),
+            (before, Some(before), MAX_UNREAD),
+        ] {
+            let (run, begin, lease, leased_at) = ("run".into(), 0, 10_000, now);
+            let live = Live { run, begin, lease, leased_at, began_at, has_to_end: false };
+            let log = Loaded { read_at, ..Loaded::default() };
+            assert_eq!(log.unread(&live, now), unread, "{began_at} {read_at:?}");
+        }
+    }
+}
