@@ -2,73 +2,20 @@
 
 use std::time::Duration;
 
-use chat_test_support::kept_runs;
-use chat_test_support::store_requests::{
-    adas, appended, begin, control, create, creation, end, key, load, put, read_from,
-};
+use chat_test_support::kept_records;
+use chat_test_support::store_requests::{adas, appended, begin, control, creation, end, key, put};
 use ui_message_stream::approval::store::{ApprovalUse, ReplayGuard};
 use ui_message_stream::approval::{Principal, RecordId, UnixMillis};
-use ui_message_stream_chat::store::{AppendLog, LogKey, LogStore};
+use ui_message_stream_chat::store::{AppendLog, LogKey};
 use ui_message_stream_postgres::PostgresStore;
 
 use crate::database::{Database, at};
 
 #[tokio::test]
-async fn the_entries_of_a_lost_run_are_kept_and_a_sweep_names_it_after_seven_days() {
-    let Some((database, store)) = Database::with_store_at(0).await else { return };
-    let key = adas("chat");
-    begin(&store, &key).await;
-    assert!(put(&store, &key, 1, &["message"]).await);
-    sweep_at(&database, &store, 8 * 24 * 60 * 60).await;
-    let lost = LogStore::sweep(&store).await.unwrap().lost_runs;
-    assert_eq!(lost, [(key.clone(), load(&store, &key).await.unwrap().head.live_run.unwrap())]);
-    assert!(load(&store, &key).await.unwrap().head.is_lost);
-    assert_eq!(read_from(&store, &key, 0).await.unwrap().entries, [control("begin")]);
-}
-
-#[tokio::test]
-async fn a_run_keeps_the_entries_of_the_one_that_it_resumes() {
-    let Some((database, store)) = Database::with_store_at(0).await else { return };
-    let set_time = async |second| database.set_time(second).await;
-    kept_runs::a_run_keeps_the_entries_of_the_one_that_it_resumes(&store, set_time).await;
-}
-
-#[tokio::test]
-async fn a_deletion_that_was_not_returned_for_30_days_is_forgotten() {
-    let Some((database, store)) = Database::with_store_at(0).await else { return };
-    let set_time = async |second| database.set_time(second).await;
-    kept_runs::a_deletion_that_was_not_returned_for_30_days_is_forgotten(&store, set_time).await;
-}
-
-#[tokio::test]
-async fn a_log_whose_snapshot_is_old_is_named_until_it_has_a_new_one() {
-    let Some((database, store)) = Database::with_store_at(0).await else { return };
-    let set_time = async |second| database.set_time(second).await;
-    kept_runs::a_log_whose_snapshot_is_old_is_named_until_it_has_a_new_one(&store, set_time).await;
-}
-
-#[tokio::test]
-async fn a_read_before_the_clock_was_set_back_by_an_hour_does_not_count() {
-    let Some((database, store)) = Database::with_store_at(3600).await else { return };
-    let set_back = async |store| {
-        database.set_time(0).await;
-        store
-    };
-    kept_runs::a_read_before_the_clock_was_set_back_does_not_count(store, set_back).await;
-}
-
-#[tokio::test]
-async fn a_run_that_no_reader_has_read_for_30_seconds_has_to_end_if_there_are_too_many() {
-    let Some((database, store)) = Database::with_store_at(0).await else { return };
-    let set_time = async |second| database.set_time(second).await;
-    kept_runs::a_run_that_is_not_read_has_to_end_if_there_are_too_many(&store, set_time).await;
-}
-
-#[tokio::test]
 async fn a_record_is_deleted_a_day_after_it_has_expired_and_not_before() {
     let Some((database, store)) = Database::with_store_at(0).await else { return };
     let sweep = async |second| sweep_at(&database, &store, second).await;
-    kept_runs::a_record_is_deleted_a_day_after_it_has_expired_and_not_before(
+    kept_records::a_record_is_deleted_a_day_after_it_has_expired_and_not_before(
         &store,
         |second| UnixMillis(at(second)),
         sweep,
@@ -85,25 +32,6 @@ async fn the_use_of_a_stateless_approval_is_kept_until_its_end() {
     assert_eq!(store.first_use(id).await.unwrap(), Some(ApprovalUse::Denied));
     sweep_at(&database, &store, 101).await;
     assert_eq!(store.first_use(id).await.unwrap(), None);
-}
-
-#[tokio::test]
-async fn the_rows_of_a_chat_are_deleted_when_its_time_has_passed() {
-    let Some((database, store)) = Database::with_store_at(0).await else { return };
-    let (first, kept) = (adas("chat 0"), adas("kept"));
-    // More than one statement deletes.
-    for number in 0..=450 {
-        create_for_a_minute(&store, &adas(&format!("chat {number}"))).await;
-    }
-    create(&store, &kept).await;
-    assert!(put(&store, &kept, 1, &["one", "two", "three"]).await);
-    sweep_at(&database, &store, 59).await;
-    assert_eq!(database.count("logs").await, 452);
-    assert!(load(&store, &first).await.is_some());
-    database.set_time(60).await;
-    assert!(load(&store, &first).await.is_none());
-    PostgresStore::sweep(&store).await.unwrap();
-    assert_eq!((database.count("logs").await, database.count("log_messages").await), (1, 3));
 }
 
 #[tokio::test]

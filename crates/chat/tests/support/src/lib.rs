@@ -5,7 +5,7 @@ pub mod browser;
 pub mod calling_model;
 pub mod deleted_users;
 pub mod faulted_operations;
-pub mod kept_runs;
+pub mod kept_records;
 pub mod kill_trials;
 pub mod log_double;
 pub mod log_hints;
