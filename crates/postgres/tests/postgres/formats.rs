@@ -3,12 +3,11 @@
 use std::error::Error;
 use test_support::contention::InsertOne;
 
-use chat_test_support::store_requests::{adas, begin, key, put};
+use chat_test_support::store_requests::{begin, key, put};
 use futures::future::join_all;
 use test_support::contention;
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{Principal, RecordId};
-use ui_message_stream_chat::store::{LoadLog, LogStore};
 use ui_message_stream_postgres::{PostgresError, PostgresOptions};
 
 use crate::database::Database;
@@ -148,18 +147,4 @@ async fn an_approval_of_a_newer_format_is_an_error_that_names_the_format() {
     let error = LedgerStore::load(&store, &[record.id]).await.unwrap_err();
     let cause = error.source().unwrap().to_string();
     assert!(cause.contains("format 9 is newer"), "{cause}");
-}
-
-#[tokio::test]
-async fn what_this_version_does_not_write_in_a_log_is_an_error() {
-    let Some((database, store)) = Database::with_store().await else { return };
-    let key = adas("chat");
-    begin(&store, &key).await;
-    let read = LoadLog { key: &key, has_frames: true, has_messages: true };
-    for damage in ["UPDATE items SET kind = 9", r"UPDATE rows SET body = '\xFF'"] {
-        database.execute(damage).await;
-        let error = LogStore::load(&store, read).await.unwrap_err();
-        let cause = error.source().unwrap().to_string();
-        assert!(cause.starts_with("a stored row cannot be read"), "{cause}");
-    }
 }

@@ -7,11 +7,10 @@ use chat_test_support::store_requests::{
 };
 use futures::future::join_all;
 use test_support::eventually;
-use test_support::requests::ada;
 use ui_message_stream::id::RunId;
 use ui_message_stream_chat::store::{
     AppendLog, AppendResult, LiveRunChange, LoadedLog, LogHead, LogKey, LogStore, PutSnapshot,
-    ReadLogEntries, Unchanged, UserLimits,
+    ReadLogEntries, Unchanged,
 };
 use ui_message_stream_postgres::PostgresStore;
 
@@ -46,63 +45,6 @@ async fn of_16_stores_that_append_at_once_exactly_one_wins() {
         assert_eq!(log.entries.last(), Some(&(round, control(text))));
         assert_eq!(log.entries.len() as u64, round + 1);
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_16_stores_that_begin_the_last_run_of_a_user_exactly_one_begins_it() {
-    let Some(database) = Database::new() else { return };
-    let stores = join_all((0..16).map(|_| database.open())).await;
-    let live_runs = format!("SELECT count(head->'l') FROM {LOGS}");
-    for creates in [true, false] {
-        let keys: Vec<_> = (0..17).map(|chat| adas(&format!("{creates} {chat}"))).collect();
-        let run = RunId::from("run");
-        let begins = async |store: &PostgresStore, key: &LogKey| {
-            let append = match creates {
-                true => creation(key, &[]),
-                false => append_after(key, 0, &[]),
-            };
-            let begin = AppendLog {
-                live_run: LiveRunChange::Begins(&run),
-                lease: Some(MINUTE),
-                limits: UserLimits { chats: 100, runs: 2, unread: MINUTE },
-                ..append
-            };
-            store.append(begin).await.unwrap()
-        };
-        if !creates {
-            for key in &keys {
-                appended(&stores[0], creation(key, &[])).await;
-            }
-        }
-        let first = begins(&stores[0], &keys[16]).await;
-        assert!(matches!(first, AppendResult::Appended { .. }), "{first:?}");
-        let results = join_all(stores.iter().zip(&keys).map(|(store, key)| begins(store, key)));
-        let results = results.await;
-        let refused = results.iter().filter(|it| **it == AppendResult::TooManyRuns).count();
-        let begun = results.iter().filter(|it| matches!(it, AppendResult::Appended { .. })).count();
-        assert_eq!((begun, refused), (1, 15), "{results:?}");
-        assert_eq!(database.number(&live_runs).await, 2);
-        // Those that were refused created nothing.
-        assert_eq!(
-            LogStore::delete_user(&stores[0], &ada()).await.unwrap(),
-            keys.len().min(if creates { 2 } else { 17 })
-        );
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_16_stores_that_create_the_last_chat_of_a_user_exactly_one_creates_it() {
-    let Some(database) = Database::new() else { return };
-    let stores = join_all((0..16).map(|_| database.open())).await;
-    let keys: Vec<_> = (0..16).map(|chat| adas(&chat.to_string())).collect();
-    let appends = stores.iter().zip(&keys).map(async |(store, key)| {
-        let limits = UserLimits { chats: 3, runs: 1, unread: MINUTE };
-        let create = AppendLog { limits, ..creation(key, &[]) };
-        store.append(create).await.unwrap()
-    });
-    let results = join_all(appends).await;
-    let refused = results.iter().filter(|it| **it == AppendResult::TooManyChats).count();
-    assert_eq!((refused, database.count("logs").await), (13, 3));
 }
 
 #[tokio::test]
