@@ -1,7 +1,5 @@
 //! Deleting a user deletes everything of this user and nothing of others.
 
-use std::time::Duration;
-
 use chat_test_support::deleted_users::{a_run_of_a_deleted_user_requests_no_approval, pending};
 use chat_test_support::store_requests::{
     append_at, appended, begin, create, frame, key, load, put,
@@ -10,7 +8,6 @@ use test_support::contention;
 use test_support::contention::InsertOne;
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{ApprovalState, NoticeDelivery, Principal, RecordId};
-use ui_message_stream_chat::store::{AppendLog, AppendResult, LogStore};
 use ui_message_stream_redis::RedisStore;
 
 use crate::backend::Backend;
@@ -68,23 +65,6 @@ async fn a_user_with_more_than_is_deleted_in_one_step_is_deleted() {
 }
 
 #[tokio::test]
-async fn a_live_run_of_a_deleted_user_stores_nothing_more() {
-    for backend in Backend::all() {
-        let (store, ada) = (backend.connect().await, Principal::new("ada"));
-        let key = key(&ada, "chat");
-        begin(&store, &key).await;
-        store.delete_user(&ada).await.unwrap();
-        let entries = [frame("late")];
-        for lease in [None, Some(LEASE)] {
-            let late = AppendLog { lease, ..append_at(&key, 1, &entries) };
-            assert_eq!(store.append(late).await.unwrap(), AppendResult::Conflict);
-        }
-        assert!(!put(&store, &key, 1, &["late"]).await);
-        assert_eq!(backend.keys(), Vec::<String>::new(), "{}", backend.name());
-    }
-}
-
-#[tokio::test]
 async fn a_run_that_goes_on_while_its_user_is_deleted_requests_no_approval() {
     for backend in Backend::all() {
         let store = backend.connect().await;
@@ -116,5 +96,3 @@ async fn fill(store: &RedisStore, owner: &Principal, number: u8) {
         }
     }
 }
-
-const LEASE: Duration = Duration::from_secs(60);

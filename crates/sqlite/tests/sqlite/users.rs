@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use chat_test_support::deleted_users::{
-    self, a_deleted_user_has_nothing_and_others_keep_theirs,
-    a_deletion_is_in_steps_and_can_be_repeated, a_run_of_a_deleted_user_requests_no_approval,
+    a_deleted_user_has_nothing_and_others_keep_theirs, a_deletion_is_in_steps_and_can_be_repeated,
+    a_run_of_a_deleted_user_requests_no_approval,
 };
 use chat_test_support::store_requests::{append_at, appended, begin, frame, key};
 use ui_message_stream::approval::Principal;
@@ -18,14 +18,6 @@ async fn a_deleted_user_has_no_chats_and_approvals_and_others_keep_theirs() {
     let count = async |table: &str| folder.count(table);
     let delete = async |user: &Principal| delete(&store, user).await;
     a_deleted_user_has_nothing_and_others_keep_theirs(&store, delete, count).await;
-}
-
-#[tokio::test]
-async fn a_live_run_of_a_deleted_user_stores_nothing_more() {
-    let (folder, store) = Folder::with_store().await;
-    let count = async |table: &str| folder.count(table);
-    let delete = async |user: &Principal| delete(&store, user).await;
-    deleted_users::a_live_run_of_a_deleted_user_stores_nothing_more(&store, delete, count).await;
 }
 
 #[tokio::test]

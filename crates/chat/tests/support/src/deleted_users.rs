@@ -6,7 +6,7 @@ use std::task::Poll;
 use test_support::contention::InsertOne;
 use ui_message_stream::approval::store::{LedgerStore, RecordList};
 use ui_message_stream::approval::{ApprovalRecord, Principal, RecordId};
-use ui_message_stream_chat::store::{AppendResult, LogStore};
+use ui_message_stream_chat::store::LogStore;
 
 use crate::store_requests::{append_at, appended, begin, create, frame, key, load, put};
 use test_support::contention;
@@ -130,26 +130,6 @@ pub async fn a_run_of_a_deleted_user_requests_no_approval(
     delete(&carol).await;
     assert_eq!(pending(store, &carol).await, 0);
     assert!(store.insert(&request(&carol, "chat", 7)).await.unwrap());
-}
-
-/// A run that goes on while its user is deleted stores neither entries nor a snapshot. `count` returns the
-/// number of rows of a table.
-pub async fn a_live_run_of_a_deleted_user_stores_nothing_more(
-    store: &(impl LogStore + LedgerStore),
-    delete: impl AsyncFn(&Principal) -> [usize; 2],
-    count: impl AsyncFn(&str) -> i64,
-) {
-    let ada = Principal::new("ada");
-    let key = key(&ada, "chat");
-    begin(store, &key).await;
-    appended(store, append_at(&key, 1, &[frame("a")])).await;
-    delete(&ada).await;
-    let late = store.append(append_at(&key, 2, &[frame("late")])).await.unwrap();
-    assert_eq!(late, AppendResult::Conflict);
-    assert!(!put(store, &key, 1, &["late"]).await);
-    for table in ["logs", "log_entries", "log_snapshots", "log_messages"] {
-        assert_eq!(count(table).await, 0, "{table}");
-    }
 }
 
 /// Returns an approval request with this number.
