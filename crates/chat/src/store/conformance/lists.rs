@@ -371,6 +371,7 @@ fn limits() -> Vec<Case> {
             let log = Log::none(store);
             let create = Append { keep_for: Some(SHORT), ..log.create(&[control("a")]) };
             log.appended(create).await?;
+            sleep(TICK).await;
             // It is not among those that are read first.
             for number in 0..100 {
                 let other = log.other(&number.to_string());
