@@ -12,7 +12,7 @@ use ui_message_stream::id::ChatId;
 
 /// Returns the partition of a user: different users have different ones.
 pub fn partition_of(owner: &Principal) -> String {
-    serde_json::json!([owner.tenant(), owner.id()]).to_string()
+    serde_json::to_string(&(owner.tenant(), owner.id())).expect("texts are JSON")
 }
 
 /// Returns the name of the row of a chat, in the partition of its user.

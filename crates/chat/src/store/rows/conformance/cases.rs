@@ -1,6 +1,6 @@
 //! [`CASES`]: steps of a partition, and their replies.
 
-use super::{Checked, at};
+use super::checked::{Checked, at};
 
 type Case = (&'static str, fn(&str) -> Vec<Checked>);
 
