@@ -161,7 +161,8 @@ impl PostgresStore {
     }
 }
 
-/// Returns the latest time, or the one that is told if it is later or by more than a minute earlier.
+/// Returns the newest time of the clock. A time that is up to a minute before the latest one is not used, so the time does
+/// not go back. A clock that was set back by more was wrong before.
 pub(crate) fn later(latest: i64, told: i64) -> i64 {
     if (0..=MAX_SET_BACK).contains(&(latest - told)) { latest } else { told }
 }

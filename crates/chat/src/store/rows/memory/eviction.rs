@@ -61,7 +61,7 @@ impl Partitions {
             Write::Push { row, .. } => Some(row),
             _ => None,
         })?;
-        if added <= removed || !partition.accepts(&step.expected, &step.writes) {
+        if added <= removed || !partition.accepts(step) {
             return None;
         }
         let has_entries = step.writes.iter().any(|write| {

@@ -207,14 +207,14 @@ impl Partitions {
     }
 
     fn run_step(&mut self, step: Step, now: UnixMillis) -> Reply {
-        let Step { partition: name, writes, reads, hints, expected, .. } = step;
-        let mut partition = self.by_name.get_mut(&name);
-        if partition.is_none() && !writes.is_empty() {
-            partition = Some(self.by_name.entry(name.clone()).or_default());
+        let mut partition = self.by_name.get_mut(&step.partition);
+        if partition.is_none() && !step.writes.is_empty() {
+            partition = Some(self.by_name.entry(step.partition.clone()).or_default());
         }
         let empty = &mut Partition::default();
         let partition = partition.unwrap_or(empty);
-        let is_applied = partition.accepts(&expected, &writes);
+        let is_applied = partition.accepts(&step);
+        let Step { partition: name, writes, reads, hints, .. } = step;
         let before = partition.bytes;
         if is_applied {
             writes.into_iter().for_each(|write| partition.write(write));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use crate::store::rows::step::{Found, Item, Read, Sequence, Version, Write};
+use crate::store::rows::step::{Found, Item, Read, Sequence, Step, Version, Write};
 use crate::store::rows::{ENTRIES, log_of_row};
 
 /// The maximum numbers of bytes.
@@ -54,20 +54,18 @@ impl Partition {
     }
 
     /// Returns whether the rows have the expected versions, and no push is refused.
-    pub(super) fn accepts(&self, expected: &[(String, Version)], writes: &[Write]) -> bool {
+    pub(super) fn accepts(&self, step: &Step) -> bool {
         let version = |row: &String| self.rows.get(row).map_or(0, |row| row.version);
-        let puts =
-            |row: &String| writes.iter().any(|it| matches!(it, Write::Put(put, ..) if put == row));
         let is_accepted = |write: &Write| match write {
             Write::Push { row, sequence, first, at: Some(at), .. } => {
                 let stored = self.rows.get(row);
                 stored.is_some_and(|stored| stored.end(*sequence).unwrap_or(*first) == *at)
             }
-            Write::Push { row, .. } => self.rows.contains_key(row) || puts(row),
+            Write::Push { row, .. } => self.rows.contains_key(row) || step.puts(row),
             _ => true,
         };
-        expected.iter().all(|(row, expected)| version(row) == *expected)
-            && writes.iter().all(is_accepted)
+        step.expected.iter().all(|(row, expected)| version(row) == *expected)
+            && step.writes.iter().all(is_accepted)
     }
 
     pub(super) fn write(&mut self, write: Write) {
