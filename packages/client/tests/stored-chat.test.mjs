@@ -186,6 +186,24 @@ test('an answer that has not arrived is sent before the next message', async t =
   assert.deepEqual(server.posted, ['approval-responded', 'approval-responded', 'next']);
 });
 
+test('an answer that has not arrived says so until it has, also while another page has the chat answered', async t => {
+  const { server, page } = await asked(t, 1);
+  const isBack = away(server, 'post');
+  await page.respond(page.messages[1].parts[0], { approved: true });
+  await until('the page says so', () => page.error?.message === 'Later.');
+  const { open, passage } = gate();
+  server.routes.stream = () => passage;
+  server.change(server.messages, { isLive: true });
+  await until('the stream is asked for', () => server.count('stream') === 1);
+  open([204]);
+  await shows(page, ['pay', 'approval-responded']);
+  assert.equal(page.error?.message, 'Later.');
+  isBack();
+  server.change([server.messages[0], assistant('a', question(1, 'output-available'))]);
+  await shows(page, ['pay', 'output-available']);
+  await until('the page has no error', () => page.error === undefined);
+});
+
 test('the question of a refused answer is open again, and the other answer stays', async t => {
   const { server, page } = await asked(t, 2);
   server.routes.post = ({ body }) => ('approval-1' in body.approvalInputs ? [400, 'Not an amount.'] : 'usual');
