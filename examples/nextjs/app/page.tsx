@@ -60,6 +60,8 @@ function Conversation({ id, isNew, notice, onUnknown }: Shown & { onUnknown: () 
   useEffect(() => {
     if (isUnknown) onUnknown();
   });
+  // The user may have written before the page was ready.
+  useEffect(() => setInput(composer.current?.value ?? ''), []);
 
   function send(text: string) {
     history.replaceState(null, '', addressOf(id));
