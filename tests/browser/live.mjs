@@ -319,7 +319,7 @@ async function run(act, { url, screen, shoot }) {
       requests.push({ method: request.method(), headers: request.headers() }),
     );
     const given = { tab, open, context, network, api, gate, requests };
-    await act({ ...given, shoot: moment => shoot(tab.page, moment) });
+    await tab.does(() => act({ ...given, shoot: moment => shoot(tab.page, moment) }));
     await tab.page.reload();
     await until('the chat is shown', async () => {
       return (await tab.isIdle()) && (await tab.messages()).length > 0;

@@ -351,7 +351,7 @@ async function run(act, { url, screen, shoot }) {
   try {
     const tab = await Tab.open(context, url);
     const given = { tab, context, url, options: SCREENS[screen] };
-    await act({ ...given, shoot: (moment, page = tab.page) => shoot(page, moment) });
+    await tab.does(() => act({ ...given, shoot: (moment, page = tab.page) => shoot(page, moment) }));
     assert.deepEqual(tab.complaints, []);
   } finally {
     await context.close();

@@ -246,6 +246,11 @@ const CASES = {
     const data = { decisions: [{ approvalId, approved: true }] };
     const { decisions } = await (await request.post('/api/approvals', { data })).json();
     assert.equal(decisions[0].accepted, true);
+    // A page that comes back earlier reads the stream of the approved call, and executes it at once.
+    await until('the approved call waits for the page', async () => {
+      const { messages, ended } = await (await request.get(`/api/chat/${visit.id}`)).json();
+      return ended && messages.at(-1).parts.some(({ state }) => state === 'input-available');
+    });
     await visit.page.goBack();
     const run = visit.page.getByTestId('run');
     await run.waitFor();

@@ -40,6 +40,16 @@ export class Tab {
     return tab;
   }
 
+  /** Does this, and adds what the page shows to the error if it fails. */
+  async does(act) {
+    try {
+      await act();
+    } catch (error) {
+      error.message += `\n${await this.page.innerText('body').catch(() => '')}`;
+      throw error;
+    }
+  }
+
   /** The id of the chat in the address. */
   get chatId() {
     return new URL(this.page.url()).searchParams.get('chat');
