@@ -3,19 +3,18 @@
 //! Each call that changes logs notifies the channel of the schema. One connection of each
 //! server listens. A notification only tells a reader to read: it may be lost.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt::Write as _;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_postgres::{AsyncMessage, Config, NoTls, SimpleQueryMessage};
 use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::store::LogKey;
+use ui_message_stream_chat::store::rows::{Waited, Waiters};
 
 use crate::error::DbResult;
 use crate::{STATEMENT_TIMEOUT, owner_key, within_time};
@@ -23,26 +22,9 @@ use crate::{STATEMENT_TIMEOUT, owner_key, within_time};
 /// The logs that readers of this process wait for, by the digests of their keys, and the lists, by those of
 /// their owners.
 #[derive(Debug, Default)]
-pub(crate) struct Hints(Mutex<Logs>);
-
-#[derive(Debug, Default)]
-struct Logs {
-    by_digest: HashMap<String, Hint>,
-    is_connected: bool,
-}
-
-#[derive(Debug, Default)]
-struct Hint {
-    known: watch::Sender<Progress>,
-    /// Whether no reader waited at the last look.
-    is_idle: bool,
-}
-
-/// What is known of a log.
-#[derive(Debug, Clone, Copy, Default)]
-struct Progress {
-    length: u64,
-    is_deleted: bool,
+pub(crate) struct Hints {
+    waiters: Waiters<String>,
+    is_connected: AtomicBool,
 }
 
 impl Hints {
@@ -51,25 +33,11 @@ impl Hints {
     /// The first wait for a log ends at once: what has changed before is not known, and the caller
     /// looks again.
     pub(crate) async fn changed(&self, digest: String, after: u64) {
-        let known = {
-            let Logs { by_digest, is_connected } = &mut *self.lock();
-            match by_digest.entry(digest) {
-                _ if !*is_connected => None,
-                Entry::Occupied(mut hint) => {
-                    hint.get_mut().is_idle = false;
-                    Some(hint.get().known.subscribe())
-                }
-                Entry::Vacant(hint) => {
-                    hint.insert(Hint::default());
-                    return;
-                }
-            }
-        };
-        let Some(mut known) = known else { return sleep(POLL_INTERVAL).await };
-        let Progress { length, is_deleted } = *known.borrow_and_update();
-        if length <= after && !is_deleted {
-            // An error means that the log was forgotten: the caller looks again.
-            let _ = known.changed().await;
+        let Some(waiting) = self.waiters.wait(digest, after) else { return };
+        if !self.is_connected.load(Ordering::Acquire) {
+            sleep(POLL_INTERVAL).await;
+        } else if !waiting.is_first {
+            waiting.changed().await;
         }
     }
 
@@ -86,33 +54,18 @@ impl Hints {
         let is_deleted = words.next() == Some("1");
         let digest = words.next();
         let (Some(length), Some(digest)) = (length, digest) else { return };
-        let logs = self.lock();
-        if let Some(hint) = logs.by_digest.get(digest) {
-            hint.known.send_replace(Progress { length, is_deleted });
-        }
-        if let Some(list) = words.next().and_then(|owner| logs.by_digest.get(owner)) {
-            list.known.send_replace(Progress::default());
+        self.waiters
+            .tell(digest, |log| if is_deleted { log.deleted() } else { log.appended(length) });
+        if let Some(owner) = words.next() {
+            self.waiters.tell(owner, Waited::forget);
         }
     }
 
     /// Sets whether the notifications of all changes arrive from now on. Forgets what is known and
     /// wakes all readers, so that they look for themselves.
     fn set_connected(&self, is_connected: bool) {
-        *self.lock() = Logs { is_connected, ..Logs::default() };
-    }
-
-    /// Forgets the logs for which no reader has waited since the last call. A reader that reads
-    /// between two waits loses nothing.
-    fn forget_idle(&self) {
-        self.lock().by_digest.retain(|_, hint| {
-            let was_idle = hint.is_idle;
-            hint.is_idle = hint.known.receiver_count() == 0;
-            !(was_idle && hint.is_idle)
-        });
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Logs> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.is_connected.store(is_connected, Ordering::Release);
+        self.waiters.clear();
     }
 }
 
@@ -146,7 +99,7 @@ async fn listen_once(hints: &Hints, config: &Config, channel: &str) -> DbResult<
                 hints.set_connected(is_session);
             }
             sleep(TICK).await;
-            hints.forget_idle();
+            hints.waiters.forget_idle();
         }
     };
     let notifications = async {

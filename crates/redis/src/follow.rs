@@ -17,6 +17,7 @@ use redis::ConnectionInfo;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{interval, sleep, timeout};
+use ui_message_stream_chat::store::rows::Waited;
 
 use self::subscriptions::{Endpoint, Received, Subscriptions};
 use crate::error::RedisStoreError;
@@ -54,14 +55,14 @@ impl Follower {
 
     /// Waits until a log has more than `after` entries, or may be another one, at most for some seconds.
     pub(crate) async fn changed(&self, channel: String, after: u64) {
-        let Some(mut waiting) = self.hints.wait(&channel, after) else { return };
+        let Some(waiting) = self.hints.waiters.wait(channel.clone(), after) else { return };
         self.start();
         if waiting.is_first {
             self.subscribe(channel);
         }
-        let patience = if waiting.is_connected { LONGEST_WAIT } else { POLL_INTERVAL };
+        let patience = if self.hints.is_connected() { LONGEST_WAIT } else { POLL_INTERVAL };
         // Either way the caller looks again.
-        let _ = timeout(patience, waiting.changed.changed()).await;
+        let _ = timeout(patience, waiting.changed()).await;
     }
 
     /// Starts the task, unless it runs. It ends with the runtime of the reader that started it.
@@ -103,7 +104,7 @@ async fn follow(
         }
         // Without a subscription there are no ticks. If the user of Redis may not use the channels,
         // there never is one.
-        hints.forget_idle();
+        hints.waiters.forget_idle();
         sleep(POLL_INTERVAL).await;
     }
 }
@@ -149,7 +150,7 @@ async fn follow_endpoint(
             _ = ticks.tick() => {
                 // A Redis that hangs does not close the connection.
                 subscriptions.ping().await?;
-                let idle = hints.forget_idle();
+                let idle = hints.waiters.forget_idle();
                 if !idle.is_empty() {
                     messages.expect_ends(&idle);
                     subscriptions.remove(&idle).await?;
@@ -167,7 +168,7 @@ async fn subscribe(
 ) -> Result<(), RedisStoreError> {
     if !channels.is_empty() {
         subscriptions.add(&channels).await?;
-        hints.subscribed(&channels);
+        channels.iter().for_each(|channel| hints.waiters.tell(channel, Waited::forget));
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! [`Hints`]: wakes the readers of logs that have changed, and has the newest entries that came with hints.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt::Write;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use tokio::sync::watch;
+use ui_message_stream_chat::store::rows::{Waited, Waiters};
 use ui_message_stream_chat::store::{EntryKind, Epoch, StoredEntry};
 
 /// The logs that readers of this process wait for, by the names of their channels.
@@ -13,115 +13,62 @@ use ui_message_stream_chat::store::{EntryKind, Epoch, StoredEntry};
 /// An append of this process wakes the readers at once. The [follower](crate::follow) receives the
 /// appends of other processes.
 #[derive(Debug, Default)]
-pub(crate) struct Hints(Mutex<Logs>);
-
-#[derive(Debug, Default)]
-struct Logs {
-    by_channel: HashMap<String, Hint>,
-    /// Whether the follower has a connection.
-    is_connected: bool,
-}
-
-#[derive(Debug)]
-struct Hint {
-    /// The number of entries that is known. A reader knows what it has read, so this is a lower bound.
-    known: u64,
-    /// Whether no reader waited at the last look.
-    is_idle: bool,
-    /// The newest entries that have come with hints.
-    newest: Newest,
-    /// Wakes readers. The value is not used.
-    changed: watch::Sender<()>,
-}
-
-/// A reader that waits for a log.
-#[derive(Debug)]
-pub(crate) struct Waiting {
-    pub(crate) changed: watch::Receiver<()>,
-    /// Whether the channel of the log has to be subscribed.
-    pub(crate) is_first: bool,
-    /// Whether the follower has a connection. Without one, only the changes of this process wake
-    /// the reader.
-    pub(crate) is_connected: bool,
+pub(crate) struct Hints {
+    pub(crate) waiters: Waiters<String, Newest>,
+    /// Whether the follower has a connection. Without one, only the changes of this process wake the readers.
+    is_connected: AtomicBool,
 }
 
 impl Hints {
-    /// Begins to wait until a log has more than `after` entries, or may be another one. Returns `None` if it
-    /// is known to have more already.
-    pub(crate) fn wait(&self, channel: &str, after: u64) -> Option<Waiting> {
-        let mut logs = self.lock();
-        let is_connected = logs.is_connected;
-        let is_first = !logs.by_channel.contains_key(channel);
-        let hint = logs.by_channel.entry(channel.to_owned()).or_insert_with(|| Hint {
-            known: after,
-            is_idle: false,
-            newest: Newest::default(),
-            changed: watch::Sender::new(()),
-        });
-        if hint.known > after {
-            return None;
-        }
-        hint.is_idle = false;
-        Some(Waiting { changed: hint.changed.subscribe(), is_first, is_connected })
+    pub(crate) fn is_connected(&self) -> bool {
+        self.is_connected.load(Ordering::Acquire)
     }
 
     /// Forgets what is known of a log, and wakes its readers.
     pub(crate) fn forget(&self, channel: &str) {
-        if let Some(hint) = self.lock().by_channel.get_mut(channel) {
-            hint.forget();
-        }
+        self.waiters.tell(channel, forget);
     }
 
     /// Returns the number of entries that a log is known to have.
     pub(crate) fn known(&self, channel: &str) -> u64 {
-        self.lock().by_channel.get(channel).map_or(0, |hint| hint.known)
+        let mut known = 0;
+        self.waiters.tell(channel, |log| known = log.length());
+        known
     }
 
     /// Notes that a log has so many entries, and wakes its readers if this is new.
     pub(crate) fn add(&self, channel: &str, length: u64) {
-        if let Some(hint) = self.lock().by_channel.get_mut(channel) {
-            hint.add(length);
-        }
+        self.waiters.tell(channel, |log| log.appended(length));
     }
 
     /// Receives a message of this channel, and wakes the readers of the log.
     pub(crate) fn receive(&self, channel: &str, message: &[u8]) {
-        let mut logs = self.lock();
-        let Some(hint) = logs.by_channel.get_mut(channel) else { return };
-        match Message::read(message) {
+        self.waiters.tell(channel, |log| match Message::read(message) {
             Some(Message::Entries { epoch, length, entries }) => {
-                hint.newest.push(epoch, length - entries.len() as u64, entries);
-                hint.add(length);
+                log.value.push(epoch, length - entries.len() as u64, entries);
+                log.appended(length);
             }
             Some(Message::Length(length)) => {
                 // If Redis has lost entries, there may be others at their positions now.
-                hint.newest = Newest::default();
-                hint.add(length);
+                log.value = Newest::default();
+                log.appended(length);
             }
             // A log was created or deleted: what was known is of another one.
-            None => hint.forget(),
-        }
+            None => forget(log),
+        });
     }
 
     /// Returns the entries of the log with this epoch that have come with hints, from this position on.
     pub(crate) fn entries(&self, channel: &str, epoch: Epoch, position: u64) -> Vec<StoredEntry> {
-        let logs = self.lock();
-        let newest = logs.by_channel.get(channel).map(|hint| &hint.newest);
-        newest.map_or_else(Vec::new, |newest| newest.from(epoch, position))
-    }
-
-    /// Wakes the readers of these logs: from now on each change wakes them.
-    pub(crate) fn subscribed(&self, channels: &[String]) {
-        let logs = self.lock();
-        for hint in channels.iter().filter_map(|channel| logs.by_channel.get(channel)) {
-            hint.changed.send_replace(());
-        }
+        let mut entries = Vec::new();
+        self.waiters.tell(channel, |log| entries = log.value.from(epoch, position));
+        entries
     }
 
     /// Sets whether the follower has a connection. If it has lost it, forgets what is known and
     /// wakes all readers, so that they look for themselves: a Redis that restarts may lose entries.
     pub(crate) fn set_connected(&self, is_connected: bool) {
-        self.lock().is_connected = is_connected;
+        self.is_connected.store(is_connected, Ordering::Release);
         if !is_connected {
             self.forget_all();
         }
@@ -129,53 +76,25 @@ impl Hints {
 
     /// Forgets what is known of all logs, and wakes all readers.
     pub(crate) fn forget_all(&self) {
-        self.lock().by_channel.values_mut().for_each(Hint::forget);
+        self.waiters.for_each(|_, log| forget(log));
     }
 
     /// Returns the channels of all logs.
     pub(crate) fn channels(&self) -> Vec<String> {
-        self.lock().by_channel.keys().cloned().collect()
-    }
-
-    /// Forgets the logs for which no reader has waited since the last call, and returns their
-    /// channels. A reader that reads between two waits loses nothing.
-    pub(crate) fn forget_idle(&self) -> Vec<String> {
-        let mut forgotten = Vec::new();
-        self.lock().by_channel.retain(|channel, hint| {
-            let was_idle = hint.is_idle;
-            hint.is_idle = hint.changed.receiver_count() == 0;
-            let is_kept = !(was_idle && hint.is_idle);
-            if !is_kept {
-                forgotten.push(channel.clone());
-            }
-            is_kept
-        });
-        forgotten
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Logs> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut channels = Vec::new();
+        self.waiters.for_each(|channel, _| channels.push(channel.clone()));
+        channels
     }
 }
 
-impl Hint {
-    fn add(&mut self, length: u64) {
-        if self.known < length {
-            self.known = length;
-            self.changed.send_replace(());
-        }
-    }
-
-    fn forget(&mut self) {
-        self.known = 0;
-        self.newest = Newest::default();
-        self.changed.send_replace(());
-    }
+fn forget(log: &mut Waited<Newest>) {
+    log.value = Newest::default();
+    log.forget();
 }
 
 /// The newest entries of a log that have come with hints, without a gap.
 #[derive(Debug, Default)]
-struct Newest {
+pub(crate) struct Newest {
     /// `None` if there are no entries.
     epoch: Option<Epoch>,
     /// The position of the first one.

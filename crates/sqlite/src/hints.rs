@@ -1,12 +1,11 @@
 //! [`Hints`]: wakes the readers of logs and of lists that have changed.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::hash::Hash;
 
 use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::Notify;
 use ui_message_stream::approval::Principal;
-use ui_message_stream_chat::store::rows::{ENTRIES, log_of_row, row_of};
+use ui_message_stream_chat::store::rows::{ENTRIES, Waited, Waiters, log_of_row, row_of};
 use ui_message_stream_chat::store::{Epoch, LogKey};
 
 use crate::error::DbResult;
@@ -19,203 +18,136 @@ use crate::rows::unsigned;
 /// file finds the appends of other processes.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
-    waited: Mutex<Waited>,
+    logs: Waiters<LogKey, Watched<Option<(Epoch, u64)>>>,
+    /// By their owners.
+    lists: Waiters<Principal, Watched<ListState>>,
     /// The thread that watches has to look at once.
     pub(crate) wanted: Notify,
-}
-
-#[derive(Debug, Default)]
-struct Waited {
-    logs: HashMap<LogKey, Hint>,
-    /// By their owners.
-    lists: HashMap<Principal, Hint>,
-}
-
-/// What is known of a log. A reader knows what it has read, so what is known here is a lower bound.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Known {
-    /// Only that a reader has read this number of entries.
-    Read(u64),
-    Log(Epoch, u64),
-    NoLog,
-    UnknownList,
-    List(ListState),
 }
 
 /// The number of chats in a list, and the time and the version of the newest one. A title is not in it.
 type ListState = (i64, i64, i64);
 
+/// A log or a list, with its last known state.
 #[derive(Debug)]
-struct Hint {
-    known: Known,
-    /// Whether the file was read since a reader waits.
-    is_checked: bool,
-    /// Whether this process has changed the log since the last look.
+struct Watched<S> {
+    /// `None` before the file was read since a reader waits.
+    state: Option<S>,
+    /// Whether this process has changed it since the last look.
     is_own: bool,
-    /// Whether no reader waited at the last look.
-    is_idle: bool,
-    /// Wakes readers. Each reader that waits has a clone.
-    changed: Arc<Notify>,
 }
 
 impl Hints {
     /// Waits until a log has more than `length` entries, or may be another one.
     pub(crate) async fn changed(&self, key: &LogKey, length: u64) {
-        let notify;
-        let changed = {
-            let logs = &mut self.lock().logs;
-            let hint = match logs.get_mut(key) {
-                Some(hint) => hint,
-                None => logs.entry(key.clone()).or_insert_with(|| Hint::new(Known::Read(length))),
-            };
-            match hint.known {
-                Known::NoLog => return,
-                Known::Read(known) | Known::Log(_, known) if known > length => return,
-                _ => {}
-            }
-            notify = hint.wait(&self.wanted);
-            // It is notified of each change from here on.
-            notify.notified()
-        };
-        changed.await;
+        self.wait(&self.logs, key, length).await;
     }
 
     /// Waits until the list of an owner may have changed.
     pub(crate) async fn changed_list(&self, owner: &Principal) {
-        let notify;
-        let changed = {
-            let lists = &mut self.lock().lists;
-            let new = || Hint::new(Known::UnknownList);
-            notify = lists.entry(owner.clone()).or_insert_with(new).wait(&self.wanted);
-            notify.notified()
-        };
-        changed.await;
+        self.wait(&self.lists, owner, 0).await;
+    }
+
+    async fn wait<K, S>(&self, waiters: &Waiters<K, Watched<S>>, key: &K, length: u64)
+    where
+        K: Clone + Eq + Hash,
+    {
+        let Some(waiting) = waiters.wait(key.clone(), length) else { return };
+        if waiting.is_first {
+            self.wanted.notify_one();
+        }
+        waiting.changed().await;
     }
 
     /// Adds what this process has changed, and wakes the readers of the log if this is new: its epoch and
     /// its length, or `None` if there is none.
     pub(crate) fn add(&self, key: &LogKey, log: Option<(Epoch, u64)>) {
-        if let Some(hint) = self.lock().logs.get_mut(key) {
-            hint.is_own = true;
-            hint.add(log);
-        }
+        self.logs.tell(key, |waited| {
+            waited.value.is_own = true;
+            found(waited, log);
+        });
     }
 
     /// Wakes those who wait for the list of an owner, which this process has changed.
     pub(crate) fn add_list(&self, owner: &Principal) {
-        if let Some(hint) = self.lock().lists.get_mut(owner) {
-            hint.is_own = true;
-            hint.changed.notify_waiters();
-        }
+        self.lists.tell(owner, |waited| {
+            waited.value.is_own = true;
+            waited.forget();
+        });
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        let waited = self.lock();
-        waited.logs.is_empty() && waited.lists.is_empty()
+        self.logs.is_empty() && self.lists.is_empty()
     }
 
     /// Reads the logs and the lists that readers wait for and that others may have changed, if the file has
-    /// changed, and those that were not checked yet. One that this process has just changed is left out, and
+    /// changed, and those that were not read yet. One that this process has just changed is left out, and
     /// then this returns `false`: it has to be looked at the next time.
     pub(crate) fn look(&self, connection: &Connection, has_changed: bool) -> DbResult<bool> {
-        let mut keys = Vec::new();
-        let mut owners = Vec::new();
-        let mut is_complete = true;
-        let mut is_looked_at = |hint: &mut Hint| {
-            let is_own = std::mem::take(&mut hint.is_own);
-            let is_looked_at = !hint.is_checked || has_changed && !is_own;
-            is_complete &= is_looked_at || !has_changed;
-            is_looked_at
-        };
-        {
-            let Waited { logs, lists } = &mut *self.lock();
-            let logs = logs.iter_mut().filter_map(|(key, hint)| is_looked_at(hint).then_some(key));
-            keys.extend(logs.cloned());
-            let lists =
-                lists.iter_mut().filter_map(|(key, hint)| is_looked_at(hint).then_some(key));
-            owners.extend(lists.cloned());
-        }
+        let (owners, are_lists_complete) = due(&self.lists, has_changed);
+        let (keys, are_logs_complete) = due(&self.logs, has_changed);
         for owner in owners {
             let mut statement = connection.prepare_cached(FIND_LIST)?;
-            let found = statement
+            let list = statement
                 .query_row([owner_key(&owner)], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
-            let found = found.optional()?.unwrap_or_default();
-            if let Some(hint) = self.lock().lists.get_mut(&owner) {
-                hint.is_checked = true;
-                hint.set(Known::List(found), hint.known != Known::List(found));
-            }
+            let list = list.optional()?.unwrap_or_default();
+            self.lists.tell(&owner, |waited| {
+                if waited.value.state.replace(list) != Some(list) {
+                    waited.forget();
+                }
+            });
         }
         for key in keys {
             let mut find = connection.prepare_cached(FIND)?;
             let (owner, row) = (owner_key(&key.owner), row_of(&key.chat));
-            let found = find.query_row(params![owner, row.as_bytes(), ENTRIES], |row| {
+            let log = find.query_row(params![owner, row.as_bytes(), ENTRIES], |row| {
                 Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, Option<i64>>(1)?.map(unsigned)))
             });
             // The readers of a log that cannot be read read it again, and get the error.
-            let found = found.optional()?.and_then(|(row, end)| log_of_row(&row, end).ok());
-            if let Some(hint) = self.lock().logs.get_mut(&key) {
-                hint.is_checked = true;
-                hint.add(found);
-            }
+            let log = log.optional()?.and_then(|(row, end)| log_of_row(&row, end).ok());
+            self.logs.tell(&key, |waited| found(waited, log));
         }
-        Ok(is_complete)
+        Ok(are_lists_complete && are_logs_complete)
     }
 
-    /// Forgets the logs and the lists for which no reader has waited since the last call. A reader that reads
-    /// between two waits loses nothing.
+    /// Forgets the logs and the lists for which no reader has waited since the last call.
     pub(crate) fn forget_idle(&self) {
-        let mut waited = self.lock();
-        waited.logs.retain(|_, hint| hint.is_kept());
-        waited.lists.retain(|_, hint| hint.is_kept());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Waited> {
-        self.waited.lock().unwrap_or_else(PoisonError::into_inner)
+        self.logs.forget_idle();
+        self.lists.forget_idle();
     }
 }
 
-impl Hint {
-    fn new(known: Known) -> Self {
-        let changed = Arc::default();
-        Hint { known, is_checked: false, is_own: false, is_idle: false, changed }
+impl<S> Default for Watched<S> {
+    fn default() -> Self {
+        Watched { state: None, is_own: false }
     }
+}
 
-    /// A reader begins to wait.
-    fn wait(&mut self, wanted: &Notify) -> Arc<Notify> {
-        self.is_idle = false;
-        if !self.is_checked {
-            wanted.notify_one();
+/// Returns those that have to be looked at, and whether these are all that others may have changed.
+fn due<K, S>(waiters: &Waiters<K, Watched<S>>, has_changed: bool) -> (Vec<K>, bool)
+where
+    K: Clone + Eq + Hash,
+{
+    let (mut due, mut is_complete) = (Vec::new(), true);
+    waiters.for_each(|key, Waited { value, .. }| {
+        let is_own = std::mem::take(&mut value.is_own);
+        if value.state.is_none() || has_changed && !is_own {
+            due.push(key.clone());
+        } else {
+            is_complete &= !has_changed;
         }
-        Arc::clone(&self.changed)
-    }
+    });
+    (due, is_complete)
+}
 
-    /// Whether a reader waits, or has waited at the last call.
-    fn is_kept(&mut self) -> bool {
-        let was_idle = self.is_idle;
-        self.is_idle = Arc::strong_count(&self.changed) == 1;
-        !(was_idle && self.is_idle)
+/// A log was found, or there is none.
+fn found(waited: &mut Waited<Watched<Option<(Epoch, u64)>>>, log: Option<(Epoch, u64)>) {
+    let before = waited.value.state.replace(log).flatten();
+    let Some((epoch, length)) = log else { return waited.deleted() };
+    if before.is_some_and(|(other, _)| other != epoch) {
+        waited.forget();
     }
-
-    fn add(&mut self, log: Option<(Epoch, u64)>) {
-        let (is_new, known) = match (log, self.known) {
-            (None, known) => (known != Known::NoLog, Known::NoLog),
-            (Some((epoch, length)), Known::Read(read)) => {
-                (length > read, Known::Log(epoch, length.max(read)))
-            }
-            (Some((epoch, length)), Known::Log(same, known)) if same == epoch => {
-                (length > known, Known::Log(epoch, length.max(known)))
-            }
-            (Some((epoch, length)), _) => (true, Known::Log(epoch, length)),
-        };
-        self.set(known, is_new);
-    }
-
-    fn set(&mut self, known: Known, is_new: bool) {
-        self.known = known;
-        if is_new {
-            self.changed.notify_waiters();
-        }
-    }
+    waited.appended(length);
 }
 
 const FIND_LIST: &str = "SELECT (SELECT count(*) FROM places WHERE partition = ?1 AND list = 'chats'), at, version \

@@ -113,7 +113,7 @@ impl Drop for Counted {
 
 /// The time that a job may always wait for its turn. A thread that is busy for so long is no sign of a
 /// locked file.
-pub(crate) const MIN_PATIENCE: Duration = Duration::from_millis(100);
+pub(crate) const MIN_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The maximum number of jobs that wait for a thread. Each holds what it writes.
 const MAX_WAITING: usize = 64;

@@ -456,7 +456,7 @@ mod tests {
         let mut connection = WritingConnection::new(memory, health, Duration::ZERO);
         for (waited, was_locked, expected) in [
             (MIN_PATIENCE, false, "Ok(())"),
-            (MIN_PATIENCE + Duration::from_millis(1), false, "Err(Timeout(100ms))"),
+            (MIN_PATIENCE + Duration::from_millis(1), false, "Err(Timeout(1s))"),
             (MIN_PATIENCE + Duration::from_millis(1), true, "Err(Busy)"),
         ] {
             let (reply, result) = oneshot::channel();
