@@ -11,6 +11,7 @@ use test_support::external_processes::round_robin::RoundRobin;
 use test_support::external_processes::{
     DataFolder, Example, Gate, built_example, node_project, run_node,
 };
+use test_support::patience;
 
 /// What two demos share.
 pub(crate) struct Shared {
@@ -125,9 +126,11 @@ impl Shared {
 
 /// Runs all scenarios of the real client against two demos behind a proxy.
 fn play(shared: Option<Shared>, arguments: &[&str]) {
-    let (Some(shared), Some(client)) = (shared, node_project("tests/client")) else {
+    let (Some(mut shared), Some(client)) = (shared, node_project("tests/client")) else {
         return;
     };
+    // No server is lost here, however slow the machine is.
+    shared.lease = 10 * patience();
     let first = shared.start_on("0");
     let second = shared.start_on("0");
     let proxy = RoundRobin::start(&[&first.url, &second.url]);
