@@ -471,9 +471,10 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     const arrival = await this.#submit(() => this.chat.sendMessage(undefined, { messageId } as never));
     if (!(arrival instanceof Error)) return;
     this.#haveAnswersFailed = !isRefusal(arrival);
-    // It is shown also if a message follows, or another answer is read. `retry` sends what was not refused.
-    const again = isRefusal(arrival) ? () => this.#open() : async () => {};
-    this.#failures.set('answers', { error: arrival, again });
+    // It is shown also if a message follows, or another response is read.
+    if (isRefusal(arrival)) this.#failures.set('answers', { error: arrival, again: () => this.#open() });
+    // `retry` sends it. Stop drops what was not sent.
+    else if (this.#hasAnswers) this.#failures.set('held', { error: arrival, again: async () => {} });
     this.#update();
   }
 
@@ -589,7 +590,6 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     this.#outbox = missing;
     const { ended } = page ?? {};
     const isSettled = ended !== 'failed' && ended !== 'interrupted' && missing.length === 0 && !this.#hasAnswers;
-    if (!this.#hasAnswers && !isRefusal(this.#failures.get('answers')?.error)) this.#failures.delete('answers');
     // The server has everything: an error of the connection is over. A refusal is not.
     if (isSettled && (haveArrived || !isRefusal(this.chat.error))) this.chat.clearError();
     this.#version = page?.version;
@@ -603,6 +603,9 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     if (last && !this.#answers.isEmpty) {
       this.chat.messages = [...this.chat.messages.slice(0, -1), this.#answers.shownIn(last)];
     }
+    if (this.#hasAnswers) return;
+    this.#haveAnswersFailed = false;
+    if (this.#failures.delete('held')) this.#update();
   }
 
   #loadOlder(before: string) {

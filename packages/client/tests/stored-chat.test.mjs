@@ -186,7 +186,7 @@ test('an answer that has not arrived is sent before the next message', async t =
   assert.deepEqual(server.posted, ['approval-responded', 'approval-responded', 'next']);
 });
 
-test('an answer that has not arrived says so until it has, also while another page has the chat answered', async t => {
+test('the error of an answer stays until the server has the answer', async t => {
   const { server, page } = await asked(t, 1);
   const isBack = away(server, 'post');
   await page.respond(page.messages[1].parts[0], { approved: true });
@@ -517,6 +517,18 @@ test('Stop drops an answer that was given and not sent: the server has closed th
   assert.equal(server.posts.length, 1);
 });
 
+test('Stop while an answer is sent is no error', async t => {
+  const { server, page } = await asked(t, 1);
+  server.routes.post = () => {};
+  const isBack = away(server, 'history');
+  void page.respond(page.messages[1].parts[0], { approved: true });
+  await until('it is posted', () => server.posts.length === 1);
+  await page.stop();
+  await shows(page, ['pay', 'approval-requested']);
+  assert.equal(page.error, undefined);
+  isBack();
+});
+
 test('the output of a tool belongs to the last message, not to an earlier one with an approval', async t => {
   const earlier = assistant('a', 'first', question(1, 'approval-responded'));
   const call = { type: 'tool-where', toolCallId: 'call', state: 'input-available', input: {} };
@@ -645,6 +657,19 @@ test('an output that a tool of the page gives before its approval has arrived is
       server.requests = [];
       server.routes.post = post;
       await page.retry();
+    },
+    async 'and the server has the approval, though it says that it is away'(page, server) {
+      const { post } = server.routes;
+      server.routes.post = () => {
+        server.routes.post = post;
+        server.change([server.messages[0], assistant('a', question(1, 'approval-responded'))]);
+        return LATER();
+      };
+      approve(page);
+      await page.addToolOutput(output);
+      await until('the page has no error any more', () => server.posts.length === 1 && !page.isBusy && !page.error);
+      const { approval: _, ...call } = question(1, 'input-available');
+      server.change([server.messages[0], assistant('a', call)]);
     },
   };
   for (const [when, act] of Object.entries(ACTS)) {
