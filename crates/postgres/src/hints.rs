@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use tokio_postgres::{AsyncMessage, Config, NoTls, SimpleQueryMessage};
 use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::store::LogKey;
-use ui_message_stream_chat::store::rows::{Waited, Waiters};
+use ui_message_stream_chat::store::rows::{Known, Waiters};
 
 use crate::error::DbResult;
 use crate::{STATEMENT_TIMEOUT, owner_key, within_time};
@@ -33,11 +33,11 @@ impl Hints {
     /// The first wait for a log ends at once: what has changed before is not known, and the caller
     /// looks again.
     pub(crate) async fn changed(&self, digest: String, after: u64) {
-        let Some(waiting) = self.waiters.wait(digest, after) else { return };
+        let wait = self.waiters.wait(digest, after);
         if !self.is_connected.load(Ordering::Acquire) {
             sleep(POLL_INTERVAL).await;
-        } else if !waiting.is_first {
-            waiting.changed().await;
+        } else if let Some(wait) = wait.filter(|wait| !wait.is_first) {
+            wait.changed().await;
         }
     }
 
@@ -54,10 +54,16 @@ impl Hints {
         let is_deleted = words.next() == Some("1");
         let digest = words.next();
         let (Some(length), Some(digest)) = (length, digest) else { return };
-        self.waiters
-            .tell(digest, |log| if is_deleted { log.deleted() } else { log.appended(length) });
+        self.waiters.with(digest, |log| {
+            if is_deleted {
+                return log.deleted();
+            }
+            // They come in the order of the commits. The length may be of another log than what was known.
+            log.reset();
+            log.appended(length);
+        });
         if let Some(owner) = words.next() {
-            self.waiters.tell(owner, Waited::forget);
+            self.waiters.with(owner, Known::reset);
         }
     }
 

@@ -17,7 +17,6 @@ use redis::ConnectionInfo;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{interval, sleep, timeout};
-use ui_message_stream_chat::store::rows::Waited;
 
 use self::subscriptions::{Endpoint, Received, Subscriptions};
 use crate::error::RedisStoreError;
@@ -55,14 +54,14 @@ impl Follower {
 
     /// Waits until a log has more than `after` entries, or may be another one, at most for some seconds.
     pub(crate) async fn changed(&self, channel: String, after: u64) {
-        let Some(waiting) = self.hints.waiters.wait(channel.clone(), after) else { return };
+        let Some(wait) = self.hints.waiters.wait(channel.clone(), after) else { return };
         self.start();
-        if waiting.is_first {
+        if wait.is_first {
             self.subscribe(channel);
         }
         let patience = if self.hints.is_connected() { LONGEST_WAIT } else { POLL_INTERVAL };
         // Either way the caller looks again.
-        let _ = timeout(patience, waiting.changed()).await;
+        let _ = timeout(patience, wait.changed()).await;
     }
 
     /// Starts the task, unless it runs. It ends with the runtime of the reader that started it.
@@ -168,7 +167,7 @@ async fn subscribe(
 ) -> Result<(), RedisStoreError> {
     if !channels.is_empty() {
         subscriptions.add(&channels).await?;
-        channels.iter().for_each(|channel| hints.waiters.tell(channel, Waited::forget));
+        channels.iter().for_each(|channel| hints.waiters.with(channel, |log| log.wake()));
     }
     Ok(())
 }

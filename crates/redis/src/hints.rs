@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use ui_message_stream_chat::store::rows::{Waited, Waiters};
+use ui_message_stream_chat::store::rows::{Known, Waiters};
 use ui_message_stream_chat::store::{EntryKind, Epoch, StoredEntry};
 
 /// The logs that readers of this process wait for, by the names of their channels.
@@ -26,24 +26,24 @@ impl Hints {
 
     /// Forgets what is known of a log, and wakes its readers.
     pub(crate) fn forget(&self, channel: &str) {
-        self.waiters.tell(channel, forget);
+        self.waiters.with(channel, forget);
     }
 
     /// Returns the number of entries that a log is known to have.
     pub(crate) fn known(&self, channel: &str) -> u64 {
         let mut known = 0;
-        self.waiters.tell(channel, |log| known = log.length());
+        self.waiters.with(channel, |log| known = log.length());
         known
     }
 
     /// Notes that a log has so many entries, and wakes its readers if this is new.
     pub(crate) fn add(&self, channel: &str, length: u64) {
-        self.waiters.tell(channel, |log| log.appended(length));
+        self.waiters.with(channel, |log| log.appended(length));
     }
 
     /// Receives a message of this channel, and wakes the readers of the log.
     pub(crate) fn receive(&self, channel: &str, message: &[u8]) {
-        self.waiters.tell(channel, |log| match Message::read(message) {
+        self.waiters.with(channel, |log| match Message::read(message) {
             Some(Message::Entries { epoch, length, entries }) => {
                 log.value.push(epoch, length - entries.len() as u64, entries);
                 log.appended(length);
@@ -61,7 +61,7 @@ impl Hints {
     /// Returns the entries of the log with this epoch that have come with hints, from this position on.
     pub(crate) fn entries(&self, channel: &str, epoch: Epoch, position: u64) -> Vec<StoredEntry> {
         let mut entries = Vec::new();
-        self.waiters.tell(channel, |log| entries = log.value.from(epoch, position));
+        self.waiters.with(channel, |log| entries = log.value.from(epoch, position));
         entries
     }
 
@@ -87,9 +87,9 @@ impl Hints {
     }
 }
 
-fn forget(log: &mut Waited<Newest>) {
+fn forget(log: &mut Known<Newest>) {
     log.value = Newest::default();
-    log.forget();
+    log.reset();
 }
 
 /// The newest entries of a log that have come with hints, without a gap.

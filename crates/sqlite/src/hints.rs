@@ -5,7 +5,7 @@ use std::hash::Hash;
 use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::Notify;
 use ui_message_stream::approval::Principal;
-use ui_message_stream_chat::store::rows::{ENTRIES, Waited, Waiters, log_of_row, row_of};
+use ui_message_stream_chat::store::rows::{ENTRIES, Known, Waiters, log_of_row, row_of};
 use ui_message_stream_chat::store::{Epoch, LogKey};
 
 use crate::error::DbResult;
@@ -18,7 +18,7 @@ use crate::rows::unsigned;
 /// file finds the appends of other processes.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
-    logs: Waiters<LogKey, Watched<Option<(Epoch, u64)>>>,
+    logs: Waiters<LogKey, Watched<Option<Epoch>>>,
     /// By their owners.
     lists: Waiters<Principal, Watched<ListState>>,
     /// The thread that watches has to look at once.
@@ -52,27 +52,27 @@ impl Hints {
     where
         K: Clone + Eq + Hash,
     {
-        let Some(waiting) = waiters.wait(key.clone(), length) else { return };
-        if waiting.is_first {
+        let Some(wait) = waiters.wait(key.clone(), length) else { return };
+        if wait.is_first {
             self.wanted.notify_one();
         }
-        waiting.changed().await;
+        wait.changed().await;
     }
 
     /// Adds what this process has changed, and wakes the readers of the log if this is new: its epoch and
     /// its length, or `None` if there is none.
     pub(crate) fn add(&self, key: &LogKey, log: Option<(Epoch, u64)>) {
-        self.logs.tell(key, |waited| {
-            waited.value.is_own = true;
-            found(waited, log);
+        self.logs.with(key, |known| {
+            known.value.is_own = true;
+            found(known, log);
         });
     }
 
     /// Wakes those who wait for the list of an owner, which this process has changed.
     pub(crate) fn add_list(&self, owner: &Principal) {
-        self.lists.tell(owner, |waited| {
-            waited.value.is_own = true;
-            waited.forget();
+        self.lists.with(owner, |known| {
+            known.value.is_own = true;
+            known.reset();
         });
     }
 
@@ -91,9 +91,9 @@ impl Hints {
             let list = statement
                 .query_row([owner_key(&owner)], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
             let list = list.optional()?.unwrap_or_default();
-            self.lists.tell(&owner, |waited| {
-                if waited.value.state.replace(list) != Some(list) {
-                    waited.forget();
+            self.lists.with(&owner, |known| {
+                if known.value.state.replace(list) != Some(list) {
+                    known.reset();
                 }
             });
         }
@@ -105,7 +105,7 @@ impl Hints {
             });
             // The readers of a log that cannot be read read it again, and get the error.
             let log = log.optional()?.and_then(|(row, end)| log_of_row(&row, end).ok());
-            self.logs.tell(&key, |waited| found(waited, log));
+            self.logs.with(&key, |known| found(known, log));
         }
         Ok(are_lists_complete && are_logs_complete)
     }
@@ -129,7 +129,7 @@ where
     K: Clone + Eq + Hash,
 {
     let (mut due, mut is_complete) = (Vec::new(), true);
-    waiters.for_each(|key, Waited { value, .. }| {
+    waiters.for_each(|key, Known { value, .. }| {
         let is_own = std::mem::take(&mut value.is_own);
         if value.state.is_none() || has_changed && !is_own {
             due.push(key.clone());
@@ -141,13 +141,14 @@ where
 }
 
 /// A log was found, or there is none.
-fn found(waited: &mut Waited<Watched<Option<(Epoch, u64)>>>, log: Option<(Epoch, u64)>) {
-    let before = waited.value.state.replace(log).flatten();
-    let Some((epoch, length)) = log else { return waited.deleted() };
-    if before.is_some_and(|(other, _)| other != epoch) {
-        waited.forget();
+fn found(known: &mut Known<Watched<Option<Epoch>>>, log: Option<(Epoch, u64)>) {
+    let epoch = log.map(|(epoch, _)| epoch);
+    let before = known.value.state.replace(epoch).flatten();
+    let Some((_, length)) = log else { return known.deleted() };
+    if before.is_some() && before != epoch {
+        known.reset();
     }
-    waited.appended(length);
+    known.appended(length);
 }
 
 const FIND_LIST: &str = "SELECT (SELECT count(*) FROM places WHERE partition = ?1 AND list = 'chats'), at, version \

@@ -48,7 +48,7 @@ impl SqliteOptions {
 
     /// Sets how long an operation waits for its turn, and then for the lock of another process. The
     /// default is 5 seconds each. The maximum is a day each: a longer time counts as a day. For its
-    /// turn, an operation waits at least 100 milliseconds. After that the operation fails, and nothing
+    /// turn, an operation waits at least a second. After that the operation fails, and nothing
     /// was changed.
     #[must_use]
     pub fn with_busy_timeout(mut self, time: Duration) -> Self {

@@ -12,7 +12,7 @@
 //! | `known_logs` | what a process knows of the logs that it writes |
 //! | `changes`, `appends`, `sweeps` | load rows, ask a rule, and write what it decides |
 //! | `logs` | the functions of [`LogStore`](super::LogStore) |
-//! | `waiters` | those in a process who wait for changes |
+//! | `waiters` | the waits of a process for changes |
 //! | `conformance` | tests a database of rows |
 //! | `memory` | rows in memory, and what goes first if they are too many |
 //!
@@ -44,4 +44,4 @@ pub use self::database::Rows;
 pub use self::known_logs::KnownLogs;
 pub use self::log_rows::{ENTRIES, log_of_row, partition_of, row_of};
 pub use self::step::{Found, Hint, Item, Read, Reply, Sequence, Step, Version, Write};
-pub use self::waiters::{Waited, Waiters, Waiting};
+pub use self::waiters::{Known, Wait, Waiters};
