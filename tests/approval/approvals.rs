@@ -25,24 +25,6 @@ use super::one_tool::{
 };
 
 #[tokio::test]
-async fn an_approval_and_a_denial_in_one_request_are_a_denial() {
-    for answers in [[true, false], [false, true]] {
-        let (bench, issued) = Bench::asked().await;
-        let decisions =
-            answers.map(|approved| ApprovalDecision::new(issued.approval_id.clone(), approved));
-        let groups = bench.approvals.group_by_message(&ada(), decisions.into()).await.unwrap();
-        let [group] = &groups[..] else { panic!("{groups:?}") };
-        let approved: Vec<bool> =
-            group.decisions.iter().map(|(_, decision)| decision.approved).collect();
-        assert_eq!(approved, [false], "{answers:?}");
-        let chat = bench.approvals.for_chat(&ada(), &group.chat_id);
-        let denied = chat.resolve(group.plan(), &[]).await.unwrap().next().await.unwrap();
-        assert_eq!(denied.outcome, DeferredOutcome::Denied { reason: None }, "{answers:?}");
-        assert!(bench.effects().is_empty(), "{answers:?}");
-    }
-}
-
-#[tokio::test]
 async fn of_decisions_on_calls_with_one_id_each_counts() {
     let bench = Bench::new();
     let (mut decisions, mut expected) = (Vec::new(), Vec::new());
