@@ -4,8 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use proptest::prelude::*;
-use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 use test_support::approvals;
 use test_support::requests::{ada, request};
@@ -363,91 +361,6 @@ fn a_body_with_other_inputs_is_refused() {
         let expected = "approvalInputs: expected an object of inputs by approval id";
         assert_eq!(error.to_string(), expected);
     }
-}
-
-/// What happens to a request, in a random order.
-#[derive(Debug, Clone)]
-enum Step {
-    Approve { by_ada: bool, input: usize },
-    Deny,
-    Revoke,
-    Expire,
-    Message,
-}
-
-/// The inputs that are sent. The tool accepts the first three.
-const INPUTS: [&str; 6] = [
-    STORED,
-    r#"{"path":"draft.md"}"#,
-    r#"{"path":"b.txt"}"#,
-    r#"{"path":"/etc"}"#,
-    r#"{"path":"a","force":true}"#,
-    r#"{"path":7}"#,
-];
-
-const ACCEPTED: usize = 3;
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = prop_oneof![
-        6 => (any::<bool>(), 0..INPUTS.len()).prop_map(|(by_ada, input)| Step::Approve { by_ada, input }),
-        1 => Just(Step::Deny),
-        1 => Just(Step::Revoke),
-        1 => Just(Step::Expire),
-        1 => Just(Step::Message),
-    ];
-    prop::collection::vec(step, 1..8)
-}
-
-/// Runs the steps, and returns the input with which the tool has to have run.
-async fn run(bench: &Bench, issued: &IssuedApproval, steps: &[Step]) -> Option<&'static str> {
-    let (mut is_open, mut ran) = (true, None);
-    for step in steps {
-        match step {
-            Step::Approve { by_ada, input } => {
-                let body = approval(issued, &serde_json::from_str(INPUTS[*input]).unwrap());
-                let by = if *by_ada { ada() } else { Principal::new("eve") };
-                bench.outcomes_in_adas_chat(&by, &body).await;
-                if is_open && *by_ada && *input < ACCEPTED {
-                    (is_open, ran) = (false, Some(INPUTS[*input]));
-                }
-            }
-            Step::Deny => {
-                bench.outcomes(&body(&[call("call_1", issued, false)])).await;
-                is_open = false;
-            }
-            Step::Revoke => {
-                bench.approvals.revoke(issued.record).await.unwrap();
-                is_open = false;
-            }
-            Step::Expire => {
-                bench.wait(Duration::from_secs(60 * 60));
-                is_open = false;
-            }
-            Step::Message => {
-                let unanswered = super::one_tool::unanswered("call_1", issued);
-                bench.outcomes(&body_with_new_message(&[unanswered])).await;
-                is_open = false;
-            }
-        }
-    }
-    ran
-}
-
-#[test]
-fn only_an_input_that_a_permitted_person_has_sent_runs_and_only_once() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let mut random = TestRunner::new(ProptestConfig::with_cases(10_000));
-    let tested = random.run(&steps(), |steps| {
-        runtime.block_on(async {
-            let bench = bench(only_path());
-            bench.tool(|tool| tool.forbidden = Some(Json::parse(r#"{"path":"/etc"}"#).unwrap()));
-            let issued = bench.ask("call_1", notes()).await;
-            let expected = run(&bench, &issued, &steps).await;
-            prop_assert_eq!(bench.effects(), Vec::from_iter(expected));
-            Ok(())
-        })
-    });
-    tested.unwrap();
 }
 
 #[test]

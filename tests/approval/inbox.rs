@@ -64,12 +64,14 @@ async fn inbox(
     loop {
         let page = approvals.inbox(principal, query).await.unwrap();
         assert!(page.approvals.len() <= query.limit);
+        let is_empty = page.approvals.is_empty();
         found.extend(page.approvals.into_iter().map(|pending| {
             let requester = pending.record.requester.id().unwrap_or_default().to_owned();
             (pending.record.tool_name.to_string(), requester)
         }));
         query.after = page.next;
         if query.after.is_none() {
+            assert!(!is_empty || found.is_empty(), "an empty page follows the last one");
             return found;
         }
     }

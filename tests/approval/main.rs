@@ -1,13 +1,11 @@
 //! Approvals: requests, responses, the ledger and the audit.
 
 mod adapter;
-mod approval_orderings;
 mod approvals;
 mod audit;
 mod changed_inputs;
 mod foreign_requests;
 mod inbox;
-mod ledger;
 mod ledger_store;
 mod new_message;
 mod notifier;

@@ -55,23 +55,6 @@ async fn an_approval_that_arrives_after_a_newer_message_does_not_run() {
 }
 
 #[tokio::test]
-async fn a_denial_that_arrives_with_a_newer_message_is_a_denial() {
-    let (bench, issued) = Bench::asked().await;
-    let denied = body_with_new_message(&[call("call_1", &issued, false)]);
-    assert_eq!(bench.outcomes(&denied).await, [DeferredOutcome::Denied { reason: None }]);
-}
-
-#[tokio::test]
-async fn a_call_that_ran_before_the_newer_message_keeps_its_outcome() {
-    let (bench, issued) = Bench::asked().await;
-    let approved = [call("call_1", &issued, true)];
-    bench.outcomes(&body(&approved)).await;
-    bench.outcomes(&body_with_new_message(&approved)).await;
-    assert!(matches!(state(&bench, &issued).await, ApprovalState::Completed { .. }));
-    assert_eq!(bench.effects().len(), 1);
-}
-
-#[tokio::test]
 async fn the_policy_of_a_tool_overrides_that_of_all_tools() {
     use OnNewMessage::{Lapse, Run};
     for (of_all, of_tool, runs) in [

@@ -268,6 +268,15 @@ impl Bench {
         audit_events.iter().filter(|event| event.record == Some(record)).cloned().collect()
     }
 
+    /// The kinds of the audit events of this approval, in order.
+    pub(crate) fn audit_names(&self, issued: &IssuedApproval) -> Vec<String> {
+        let names = self.audit_events(issued.record).into_iter().map(|event| {
+            let event = serde_json::to_value(&event).unwrap();
+            event["kind"].as_str().unwrap().to_owned()
+        });
+        names.collect()
+    }
+
     /// The audit events that name no record.
     pub(crate) fn audit_events_without_record(&self) -> Vec<AuditEvent> {
         let events = self.audit_events.0.lock().unwrap();

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use test_support::requests::{request as parse, user_message};
 use ui_message_stream::UserText;
 use ui_message_stream::approval::{
     CallProgress, DeferredOutcome, DeferredToolResult, DeferredToolResults, OnNewMessage,
@@ -14,11 +15,6 @@ use ui_message_stream::approval::{
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{ChatRequest, Json};
-
-fn parse(body: &Value) -> ChatRequest {
-    ChatRequest::parse(body.to_string().as_bytes(), &Limits::default())
-        .unwrap_or_else(|e| panic!("{e}: {body}"))
-}
 
 fn recorded(name: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -49,11 +45,16 @@ fn message(id: &str, role: &str, parts: Value) -> Value {
 }
 
 fn user(id: &str) -> Value {
-    message(id, "user", json!([{"type": "text", "text": "Hi"}]))
+    user_message(id, "Hi")
 }
 
 fn request(messages: Value) -> Value {
     json!({"id": "chat", "messages": messages, "trigger": "submit-message"})
+}
+
+/// A request with one message of the assistant.
+fn assistant(parts: Value) -> Value {
+    request(json!([message("m", "assistant", parts)]))
 }
 
 fn requested(call: &str, approval: &str) -> Value {
@@ -212,7 +213,7 @@ fn a_decision_outside_an_assistant_message_is_ignored() {
 
 #[test]
 fn only_calls_that_the_host_requested_run_and_with_the_hosts_input() {
-    let body = request(json!([message("m", "assistant", json!([responded("c1", "ap1", true)]))]));
+    let body = assistant(json!([responded("c1", "ap1", true)]));
     let approved = json!({"approved": {"input": {"path": "/host"}}});
     assert_eq!(settled(&body, &[awaiting_approval("c1", "ap1")]).0, [("c1".into(), approved)]);
 
@@ -255,7 +256,7 @@ fn an_approval_is_found_by_its_id_though_the_call_has_another_id_on_the_wire() {
     }
     assert_ne!(wire_id, "call_0");
     let answer = json!([responded(&wire_id, "ap1", true)]);
-    let body = request(json!([message("m", "assistant", answer)]));
+    let body = assistant(answer);
     let approved = json!({"approved": {"input": {"path": "/host"}}});
     assert_eq!(settled(&body, &[awaiting_approval("call_0", "ap1")]).0, [(wire_id, approved)]);
 }
@@ -268,7 +269,7 @@ fn an_approval_request_for_a_renamed_call_waits_for_its_own_decision() {
     let waiting = requested("call_0-1", "ap1");
     let answered = responded("call_1", "ap2", true);
     let open = [awaiting_approval("call_0", "ap1"), awaiting_approval("call_1", "ap2")];
-    let body = request(json!([message("m", "assistant", json!([listed, waiting, answered]))]));
+    let body = assistant(json!([listed, waiting, answered]));
     let (results, pending, superseded) = settled(&body, &open);
     let approved = json!({"approved": {"input": {"path": "/host"}}});
     assert_eq!(results, [("call_1".into(), approved)]);
@@ -293,7 +294,7 @@ fn an_old_decision_does_not_count_again_in_later_turns() {
 fn a_denial_counts_without_an_open_request() {
     let mut part = responded("c1", "ap1", false);
     part["approval"]["reason"] = json!("no");
-    let body = request(json!([message("m", "assistant", json!([part]))]));
+    let body = assistant(json!([part]));
     let denied = [("c1".to_owned(), json!({"denied": {"reason": "no"}}))];
     assert_eq!(settled(&body, &[]).0, denied);
     let (results, pending, _) = settled(&body, &[awaiting_approval("c1", "ap1")]);
@@ -309,7 +310,7 @@ fn a_provider_executed_call_forwards_the_decision_and_never_runs_here() {
         for claim in [true, false] {
             let mut part = responded("c1", "ap1", approved);
             part["providerExecuted"] = json!(claim);
-            let body = request(json!([message("m", "assistant", json!([part]))]));
+            let body = assistant(json!([part]));
             let outcome = json!({"forward-to-provider": {"approved": approved}});
             assert_eq!(settled(&body, &open).0, [("c1".into(), outcome)]);
         }
@@ -431,7 +432,7 @@ fn an_output_counts_only_for_a_client_executed_call() {
 fn a_preliminary_output_does_not_count() {
     let mut part = output("c1", json!("so far"));
     part["preliminary"] = json!(true);
-    let body = request(json!([message("m", "assistant", json!([part]))]));
+    let body = assistant(json!([part]));
     assert_eq!(settled(&body, &[client_executed("c1")]), (vec![], vec!["c1".into()], vec![]));
 }
 
@@ -445,7 +446,7 @@ fn a_completed_call_has_its_outcome_though_the_page_holds_a_preliminary_output()
     call.progress = CallProgress::Completed(outcome.clone());
     for (preliminary, expected) in [(true, 1), (false, 0)] {
         part["preliminary"] = json!(preliminary);
-        let body = request(json!([message("m", "assistant", json!([part]))]));
+        let body = assistant(json!([part]));
         let deferred = plan(&parse(&body)).settle(std::slice::from_ref(&call));
         assert_eq!(deferred.results().len(), expected);
         let executed = DeferredOutcome::Executed { outcome: outcome.clone() };

@@ -49,18 +49,6 @@ const PATHS = [
     },
   },
   {
-    name: 'delete denied',
-    mostPosts: 2,
-    async walk(person) {
-      const file = await person.someFile();
-      await person.say(`delete ${file}`);
-      await person.deny(await person.sees('delete_file', 'approval-requested'));
-      await person.sees('delete_file', 'output-denied');
-      await person.reads('that it was denied', DENIED);
-      person.check((await person.world()).files.includes(file), `${file} is still there`);
-    },
-  },
-  {
     name: 'mixed',
     mostPosts: 3,
     async walk(person) {

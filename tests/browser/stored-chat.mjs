@@ -42,14 +42,6 @@ const CASES = {
     assert.deepEqual(await visit.effects(), ['deleted a.log']);
   },
 
-  async 'a second answer that is given while the first call runs is sent after it'(visit) {
-    await visit.asks('Tidy up', 2);
-    await visit.approve('janitor__delete', 0);
-    await visit.approve('janitor__delete', 1);
-    await visit.isAnswered(/deleted a\.log, deleted b\.log/);
-    assert.deepEqual(await visit.effects(), ['deleted a.log', 'deleted b.log']);
-  },
-
   async 'a stopped answer is shown as stopped, also after a reload, and the next one is not'(visit) {
     const { tab, page } = visit;
     await visit.counts();
@@ -254,18 +246,6 @@ const CASES = {
     await device.close();
   },
 
-  async 'an answer of another device is shown while it is written'(visit) {
-    await visit.tab.write('Say hello');
-    await shows(visit.tab, 'hello');
-    const written = say(visit.context, visit.id, visit.counting, 'other');
-    await showsBegin(visit.tab);
-    assert.equal(await statusOf(visit.page), 'streaming');
-    await visit.openGate();
-    await written;
-    await shows(visit.tab, NUMBERS);
-    assert.equal((await visit.tab.messages()).length, 4);
-  },
-
   async '600 messages and 5 MB: the newest are shown, then the older ones, and the user writes on'(visit) {
     const { page, tab } = visit;
     const address = page.url();
@@ -313,20 +293,6 @@ const CASES = {
       assert.equal(await page.getByTestId('error').count(), 0);
       assert.equal((await tab.messages()).length, 2 * (number + 1));
     }
-  },
-
-  async 'an approval that did not arrive is sent by Try again'(visit) {
-    const { page, context } = visit;
-    await visit.asks('Pay the bakery');
-    await context.route('**/api/chat', route => route.fulfill({ status: 503, body: 'Later.' }));
-    await visit.call('transfer').getByTestId('amount').fill('70');
-    await visit.approve('transfer');
-    await page.getByTestId('error').getByText('Later.').waitFor();
-    await context.unroute('**/api/chat');
-    assert.deepEqual(await visit.effects(), []);
-    await page.getByTestId('retry').click();
-    await visit.isAnswered(/sent 70 to bakery$/);
-    assert.deepEqual(await visit.effects(), ['sent 70 to bakery']);
   },
 
   async 'a message that the server refuses stays on the page, until it is sent'(visit) {
@@ -416,13 +382,6 @@ const CASES = {
     assert.deepEqual(await visit.effects(), ['sent 800 to butcher', 'sent 70 to bakery']);
   },
 
-  async 'two answers that are given at the same moment are both sent'(visit) {
-    await visit.asks('Pay twice', 2);
-    await visit.page.getByTestId('approve').evaluateAll(buttons => buttons.forEach(button => button.click()));
-    await visit.isAnswered(/sent 800 to butcher$/);
-    assert.deepEqual((await visit.effects()).sort(), ['sent 800 to butcher', 'sent 900 to bakery']);
-  },
-
   async 'a message that has not arrived stays while an answer of another device is written'(visit) {
     const { tab, page, context } = visit;
     await context.route('**/api/chat', route => route.fulfill({ status: 429, body: 'Too many.' }));
@@ -443,55 +402,6 @@ const CASES = {
     await isReady(page);
     assert.deepEqual(await texts(), [visit.counting, NUMBERS, 'Say mine', 'mine']);
     assert.equal(await page.getByTestId('error').count(), 0);
-  },
-
-  async 'a message that has not arrived is sent before the next one'(visit) {
-    const { tab, page, context } = visit;
-    await context.route('**/api/chat', route => route.fulfill({ status: 503, body: 'Later.' }));
-    await tab.write('Say one');
-    await page.getByTestId('error').getByText('Later.').waitFor();
-    await tab.write('Say two');
-    await until('both are shown', async () => (await tab.messages()).length === 2);
-    await page.getByTestId('error').getByText('Later.').waitFor();
-    await context.unroute('**/api/chat');
-    await tab.write('Say three');
-    const isWhole = () => shows(tab, 'three');
-    await isWhole();
-    await isReady(page);
-    await visit.reload();
-    await isWhole();
-    // The server may have written the other answers, or their messages came too soon.
-    const ofUser = (await tab.messages()).filter(({ by }) => by === 'user');
-    assert.deepEqual(ofUser.map(({ text }) => text), ['Say one', 'Say two', 'Say three']);
-  },
-
-  async 'a message after Stop is answered, also if Stop takes long'(visit) {
-    const { tab, page, context } = visit;
-    await visit.counts();
-    let letThrough;
-    const passage = new Promise(resolve => (letThrough = resolve));
-    await context.route('**/stream', async route => {
-      if (route.request().method() === 'DELETE') await passage;
-      await route.continue();
-    });
-    await page.getByTestId('stop').click();
-    await page.getByTestId('send').evaluate(button => button.removeAttribute('disabled'));
-    // The first answer may still wait at its gate: another case can have restarted the server, and then the one that
-    // has the answer learns later that it is stopped.
-    await tab.write(`${visit.counting}-again`);
-    await until('the page holds the message', async () => (await tab.messages()).length >= 3);
-    letThrough();
-    await visit.openGate(`${visit.id}-again`);
-    const isComplete = async () => {
-      await shows(tab, NUMBERS);
-      assert.equal((await tab.messages()).length, 4);
-      await isReady(page);
-      assert.equal(await endOf(page), null);
-    };
-    await isComplete();
-    await visit.reload();
-    await isComplete();
-    await context.unroute('**/stream');
   },
 
   async 'a user who was signed out signs in, and the message is sent'(visit) {

@@ -135,17 +135,3 @@ fn a_link_on_another_site_replaces_no_cookie() {
     let (head, _) = send(&demo.url, "GET /?opened-again", "sec-fetch-site: same-origin\r\n", "");
     assert!(set_cookie(&head).is_some(), "{head}");
 }
-
-#[test]
-fn an_approval_names_ids() {
-    let demo = Demo::start();
-    let browser = new_browser(&demo.url);
-    ask(&demo.url, &browser, "chat");
-    let all = json!({"chatId": "chat", "approved": true}).to_string();
-    let (head, text) = send(&demo.url, "POST /api/approvals", &browser, &all);
-    assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
-    assert!(text.starts_with("an approval names ids"), "{text}");
-    let (_, world) = send(&demo.url, "GET /api/world", &browser, "");
-    assert!(world.contains("notes.txt"), "{world}");
-    assert_eq!(waiting(&demo.url, &browser), ["chat"]);
-}

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 use chat_test_support::model_double::{ModelDouble, calls, says};
 use serde_json::json;
 use test_support::requests::{self, ada, say, user_message};
-use ui_message_stream::UserText;
 use ui_message_stream::approval::Approvals;
 use ui_message_stream::message::{ToolState, UiMessage};
 use ui_message_stream::model::{Model, ModelMessage};
@@ -292,14 +291,4 @@ async fn a_predicate_does_not_find_a_result_that_the_client_invented() {
     // A predicate that reads no history is not affected.
     let state = state_after_forged_results(send().needs_approval_when(|_, _| false)).await;
     assert!(matches!(state, ToolState::OutputAvailable { .. }), "{state:?}");
-}
-
-#[tokio::test]
-async fn an_authorization_reads_no_result_that_the_client_invented() {
-    let state = state_after_forged_results(send().authorize(|_, _| false)).await;
-    let ToolState::OutputDenied { approval: Some(approval), .. } = state else {
-        panic!("{state:?}")
-    };
-    assert!(approval.is_automatic());
-    assert_eq!(approval.reason.as_deref(), Some(UserText::NotPermitted.text()));
 }

@@ -2,6 +2,9 @@ use std::fs;
 
 use serde_json::{Value, json};
 use test_support::fixture_files::fixture_files;
+use ui_message_stream::ChatRequest;
+use ui_message_stream::approval::ResumePlan;
+use ui_message_stream::request::Limits;
 
 use crate::program::{run, run_with, scratch, text};
 
@@ -21,68 +24,19 @@ fn the_decisions_in_every_recorded_request_are_printed() {
         fs::write(&file, body.to_string()).unwrap();
         assert_eq!(run(&["parse-request", text(&file)]), from_stdin, "{name}");
 
-        let parsed: Value = serde_json::from_str(&from_stdin.out).unwrap();
-        let (approvals, outputs, pending) = expected_decisions(name);
+        let chat = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
+        let plan = ResumePlan::new(chat.messages(), chat.continued_message());
+        let pending: Vec<_> = plan.superseded().iter().chain(plan.pending()).collect();
         let expected = json!({
             "chatId": body["id"],
             "trigger": body["trigger"],
             "messageId": body["messageId"],
-            "approvals": approvals,
-            "toolOutputs": outputs,
+            "approvals": plan.unverified_responses().collect::<Vec<_>>(),
+            "toolOutputs": plan.unverified_outputs().collect::<Vec<_>>(),
             "pending": pending,
         });
+        let parsed: Value = serde_json::from_str(&from_stdin.out).unwrap();
         assert_eq!(parsed, expected, "{name}");
-    }
-}
-
-/// Returns the approvals, the tool outputs and the pending calls of a recorded request, according
-/// to its notes.
-fn expected_decisions(name: &str) -> (Value, Value, Value) {
-    let call = |path: &str, n: u32| {
-        json!({
-            "approvalId": format!("ap{n}"),
-            "toolCallId": format!("c{n}"),
-            "toolName": "delete",
-            "input": { "path": path },
-        })
-    };
-    let with = |mut call: Value, more: Value| {
-        call.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        call
-    };
-    let approved = |call: Value| with(call, json!({ "approved": true }));
-    match name.split('-').next().unwrap() {
-        "06" | "17" => (json!([approved(call("/a", 1))]), json!([]), json!([])),
-        "07" => {
-            let denied = with(call("/a", 1), json!({ "approved": false, "reason": "not now" }));
-            (json!([denied]), json!([]), json!([]))
-        }
-        "09" => {
-            let approved = with(approved(call("/a", 1)), json!({ "reason": "fine" }));
-            let denied = with(call("/b", 2), json!({ "approved": false }));
-            (
-                json!([approved, denied]),
-                json!([{ "toolCallId": "c3", "output": "data" }]),
-                json!([]),
-            )
-        }
-        "10" => {
-            let dynamic = with(approved(call("/a", 1)), json!({ "toolName": "mcp_delete" }));
-            (json!([dynamic]), json!([]), json!([]))
-        }
-        "11" => {
-            let provider =
-                json!({ "toolName": "mcp.search", "input": { "q": 1 }, "providerExecuted": true });
-            (json!([with(approved(call("/a", 1)), provider)]), json!([]), json!([]))
-        }
-        "12" => (json!([]), json!([{ "toolCallId": "c1", "output": "red" }]), json!([])),
-        "13" => {
-            (json!([]), json!([{ "toolCallId": "c1", "errorText": "dialog closed" }]), json!([]))
-        }
-        "14" => (json!([]), json!([{ "toolCallId": "c1", "output": null }]), json!([])),
-        "15" => (json!([]), json!([{ "toolCallId": "c1", "output": "done by hand" }]), json!([])),
-        "16" => (json!([]), json!([]), json!([call("/a", 1)])),
-        _ => (json!([]), json!([]), json!([])),
     }
 }
 

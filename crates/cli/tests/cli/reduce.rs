@@ -221,10 +221,3 @@ fn line_of(text: &str) -> usize {
     let number = text.strip_prefix("line ").and_then(|rest| rest.split(':').next());
     number.unwrap_or_else(|| panic!("{text}")).parse().unwrap()
 }
-
-#[test]
-fn the_chat_reader_ignores_everything_after_an_error() {
-    let stream = "data: {\"type\":\"error\",\"errorText\":\"x\"}\n\ndata: not json\n\n";
-    assert_eq!(run_with(&["reduce", "--reader", "chat"], stream).code, 0);
-    assert_eq!(run_with(&["reduce", "--reader", "read-ui-message-stream"], stream).code, 1);
-}

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use chat_test_support::calling_model::{Calls, asked, chunks, outcomes, page, requests_approval};
+use chat_test_support::calling_model::{Calls, asked, chunks, outcomes, requests_approval};
 use rmcp::model::{CallToolResult, ContentBlock, ToolAnnotations};
 use serde_json::{Value, json};
+use ui_message_stream::Json;
 use ui_message_stream::UserText;
 use ui_message_stream::approval::Principal;
-use ui_message_stream::{Json, UiMessage};
 use ui_message_stream_agent::{Agent, ApprovalContext};
 use ui_message_stream_mcp::McpTool;
 
@@ -174,54 +174,21 @@ async fn a_call_that_the_requester_may_not_make_does_not_reach_the_server() {
 
 #[tokio::test]
 async fn a_call_whose_permission_was_withdrawn_before_the_approval_does_not_reach_the_server() {
-    for is_async in [false, true] {
-        for is_withdrawn in [false, true] {
-            let (server, connected, _running) = Server::start(vec![tool("change")]).await;
-            let is_permitted = Arc::new(AtomicBool::new(true));
+    for is_withdrawn in [false, true] {
+        let (server, connected, _running) = Server::start(vec![tool("change")]).await;
+        let is_permitted = Arc::new(AtomicBool::new(true));
+        let tools = connected.tools().await.unwrap().into_iter().map(|tool| {
             let permits = Arc::clone(&is_permitted);
-            let permits = move || permits.load(Ordering::SeqCst);
-            let tools = connected.tools().await.unwrap().into_iter();
-            let tools = tools.map(|tool| {
-                let permits = permits.clone();
-                match is_async {
-                    false => tool.authorize(move |_, _| permits()),
-                    true => tool.authorize_async(move |_, _| {
-                        let decision = Ok(permits());
-                        async { decision }
-                    }),
-                }
-            });
-            let mut page =
-                asked(Agent::new(Calls::of(&[("change", path_input())])).tools(tools), "Go").await;
-            assert!(requests_approval(&chunks(&page)));
-            is_permitted.store(!is_withdrawn, Ordering::SeqCst);
-            page.approve("change").await;
-            let outcome =
-                if is_withdrawn { json!(UserText::Revoked.text()) } else { json!({"ok": true}) };
-            assert_eq!(outcomes(&chunks(&page)), [outcome]);
-            assert_eq!(server.called_tools().is_empty(), is_withdrawn);
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_predicate_that_reads_an_imported_history_cannot_waive_the_approval() {
-    type Predicate = fn(&Json, &ApprovalContext) -> bool;
-    let reads: Predicate = |_, context| context.chat().messages.is_empty();
-    let handles: Predicate = |_, context| context.chat_even_if_incomplete().messages.is_empty();
-    let by_input: Predicate = |_, _| false;
-    for (predicate, is_requested) in [(reads, true), (handles, false), (by_input, false)] {
-        let (_server, connected, _running) = Server::start(vec![tool("change")]).await;
-        let tools = connected.tools().await.unwrap().into_iter();
-        let tools = tools.map(|tool| tool.needs_approval_when(predicate));
-        let page = page(Agent::new(Calls::of(&[("change", path_input())])).tools(tools));
-        // The server does not know this conversation.
-        let messages = r#"[{"id": "m1", "role": "assistant", "parts": [
-            {"type": "text", "text": "Hello"}
-        ]}]"#;
-        let messages: Vec<UiMessage> = serde_json::from_str(messages).unwrap();
-        let mut page = page.with_messages(messages);
-        page.send("Go").await;
-        assert_eq!(requests_approval(&chunks(&page)), is_requested);
+            tool.authorize(move |_, _| permits.load(Ordering::SeqCst))
+        });
+        let mut page =
+            asked(Agent::new(Calls::of(&[("change", path_input())])).tools(tools), "Go").await;
+        assert!(requests_approval(&chunks(&page)));
+        is_permitted.store(!is_withdrawn, Ordering::SeqCst);
+        page.approve("change").await;
+        let outcome =
+            if is_withdrawn { json!(UserText::Revoked.text()) } else { json!({"ok": true}) };
+        assert_eq!(outcomes(&chunks(&page)), [outcome]);
+        assert_eq!(server.called_tools().is_empty(), is_withdrawn);
     }
 }

@@ -52,44 +52,24 @@ fn described(of: &str) -> String {
 const CSV: &str = "(A file of type text/csv named \"a.csv\", which says:)\n\na,b\n";
 const JSON: &str = "(A file of type application/json named \"a.json\", which says:)\n\n{}";
 
-#[tokio::test]
-async fn chat_completions_send_each_file_in_a_form_that_the_api_accepts() {
+/// Returns how each of the APIs gets the parts of that message.
+async fn sent(
+    chat_completions: fn(ChatCompletions) -> ChatCompletions,
+    responses: fn(Responses) -> Responses,
+) -> [Value; 2] {
     let provider = Provider::with_streams([fixture("chat/text_is_joined")]).await;
-    let model = ChatCompletions::new(endpoint(&provider), "a-model");
-    let body = request_body(&provider, model).await;
-    let text = |text: &str| json!({"type": "text", "text": text});
-    let image = |url: &str| json!({"type": "image_url", "image_url": {"url": url}});
-    assert_eq!(
-        body["messages"][1]["content"],
-        json!([
-            text("Look"),
-            image("https://example.com/a.png"),
-            image("data:image/png;base64,iVBORw0KGgo="),
-            text(&described("image/svg+xml")),
-            text(&described("image/png")),
-            text(CSV),
-            text(JSON),
-            text(&described("text/plain")),
-            text(&described("text/plain")),
-            {"type": "file", "file": {
-                "filename": "file", "file_data": "data:application/pdf;base64,JVBERi0=",
-            }},
-            text(&described("application/pdf")),
-            text(&described("audio/wav named \"a.wav\"")),
-            text(&described("application/zip")),
-        ])
-    );
+    let model = chat_completions(ChatCompletions::new(endpoint(&provider), "a-model"));
+    let mut body = request_body(&provider, model).await;
+    let provider = Provider::with_streams([fixture("responses/text")]).await;
+    let model = responses(Responses::new(endpoint(&provider), "a-model"));
+    let mut other = request_body(&provider, model).await;
+    [body["messages"][1]["content"].take(), other["input"][0]["content"].take()]
 }
 
 #[tokio::test]
-async fn responses_send_each_file_in_a_form_that_the_api_accepts() {
-    let provider = Provider::with_streams([fixture("responses/text")]).await;
-    let model = Responses::new(endpoint(&provider), "a-model");
-    let body = request_body(&provider, model).await;
-    let text = |text: &str| json!({"type": "input_text", "text": text});
-    let image = |url: &str| json!({"type": "input_image", "image_url": url});
-    assert_eq!(
-        body["input"][0]["content"],
+async fn each_api_gets_each_file_in_a_form_that_it_accepts() {
+    let expected = |text: fn(&str) -> Value, image: fn(&str) -> Value, pdfs: [Value; 2]| {
+        let [pdf, pdf_at_a_url] = pdfs;
         json!([
             text("Look"),
             image("https://example.com/a.png"),
@@ -100,25 +80,33 @@ async fn responses_send_each_file_in_a_form_that_the_api_accepts() {
             text(JSON),
             text(&described("text/plain")),
             text(&described("text/plain")),
-            {"type": "input_file", "filename": "file",
-                "file_data": "data:application/pdf;base64,JVBERi0="},
-            {"type": "input_file", "file_url": "https://example.com/a.pdf"},
+            pdf,
+            pdf_at_a_url,
             text(&described("audio/wav named \"a.wav\"")),
             text(&described("application/zip")),
         ])
-    );
+    };
+    let pdf = "data:application/pdf;base64,JVBERi0=";
+    let [chat_completions, responses] = sent(|model| model, |model| model).await;
+    let text: fn(&str) -> Value = |text| json!({"type": "text", "text": text});
+    let image: fn(&str) -> Value = |url| json!({"type": "image_url", "image_url": {"url": url}});
+    let file = json!({"type": "file", "file": {"filename": "file", "file_data": pdf}});
+    let pdfs = [file, text(&described("application/pdf"))];
+    assert_eq!(chat_completions, expected(text, image, pdfs));
+
+    let text: fn(&str) -> Value = |text| json!({"type": "input_text", "text": text});
+    let image: fn(&str) -> Value = |url| json!({"type": "input_image", "image_url": url});
+    let pdfs = [
+        json!({"type": "input_file", "filename": "file", "file_data": pdf}),
+        json!({"type": "input_file", "file_url": "https://example.com/a.pdf"}),
+    ];
+    assert_eq!(responses, expected(text, image, pdfs));
 }
 
 #[tokio::test]
 async fn images_at_a_url_are_described_as_text_for_a_server_that_fetches_no_images() {
-    let provider = Provider::with_streams([fixture("chat/text_is_joined")]).await;
-    let model = ChatCompletions::new(endpoint(&provider), "a-model").without_image_urls();
-    let body = request_body(&provider, model).await;
-    let provider = Provider::with_streams([fixture("responses/text")]).await;
-    let model = Responses::new(endpoint(&provider), "a-model").without_image_urls();
-    let other = request_body(&provider, model).await;
-    let content = [&body["messages"][1]["content"], &other["input"][0]["content"]];
-    for content in content.map(|content| content.as_array().unwrap()) {
+    let contents = sent(|model| model.without_image_urls(), |model| model.without_image_urls());
+    for content in contents.await {
         assert_eq!(content[1]["text"], described("image/png"));
         assert!(content[2].get("image_url").is_some(), "{content:?}");
     }
@@ -126,15 +114,12 @@ async fn images_at_a_url_are_described_as_text_for_a_server_that_fetches_no_imag
 
 #[tokio::test]
 async fn files_and_images_are_described_as_text_for_a_server_that_accepts_none() {
-    let provider = Provider::with_streams([fixture("chat/text_is_joined")]).await;
-    let model = ChatCompletions::new(endpoint(&provider), "a-model").without_files();
-    let body = request_body(&provider, model.without_images()).await;
-    let provider = Provider::with_streams([fixture("responses/text")]).await;
-    let model = Responses::new(endpoint(&provider), "a-model").without_files();
-    let other = request_body(&provider, model.without_images()).await;
-    let content = [&body["messages"][1]["content"], &other["input"][0]["content"]];
-    for content in content.map(|content| content.as_array().unwrap()) {
-        assert_eq!(content.len(), 13);
+    let contents = sent(
+        |model| model.without_files().without_images(),
+        |model| model.without_files().without_images(),
+    );
+    for content in contents.await {
+        assert_eq!(content.as_array().unwrap().len(), 13);
         assert_eq!(content[1]["text"], described("image/png"));
         assert_eq!(content[2]["text"], described("image/PNG"));
         assert_eq!(content[5]["text"], CSV);

@@ -78,42 +78,31 @@ async fn a_call_that_is_not_permitted_is_not_executed_and_approval_is_not_reques
 
 #[tokio::test]
 async fn a_call_that_is_no_longer_permitted_when_it_is_approved_is_not_executed() {
-    for is_async in [false, true] {
-        for is_withdrawn in [false, true] {
-            let (_provider, builder, executed) = answering(&[("t1", "delete", r#"{"what":"a"}"#)]);
-            let is_permitted = Arc::new(AtomicBool::new(true));
-            let asked = Arc::new(Mutex::new(Vec::new()));
-            let (permits, asks) = (Arc::clone(&is_permitted), Arc::clone(&asked));
-            let agent = RigAgent::new(build(builder, &executed)).needs_approval("delete");
-            let agent = match is_async {
-                false => agent.authorize(move |principal, tool, input| {
-                    let call = (principal.clone(), tool.to_owned(), input.to_string());
-                    asks.lock().unwrap().push(call);
-                    permits.load(Ordering::SeqCst)
-                }),
-                true => agent.authorize_async(move |principal, tool, input| {
-                    asks.lock().unwrap().push((principal, tool, input.to_string()));
-                    let decision = Ok(permits.load(Ordering::SeqCst));
-                    async { decision }
-                }),
-            };
-            let mut browser = started(agent).await;
-            assert_eq!(calls(&browser)[0].2, "approval-requested");
-            is_permitted.store(!is_withdrawn, Ordering::SeqCst);
-            approve(&mut browser, "delete").await;
-            let outcome = match is_withdrawn {
-                true => {
-                    expected_call("delete", "a", "output-error", json!(UserText::Revoked.text()))
-                }
-                false => expected_call("delete", "a", "output-available", json!({"done": "a"})),
-            };
-            assert_eq!(calls(&browser), [outcome]);
-            assert_eq!(executed.lock().unwrap().is_empty(), is_withdrawn);
-            let asked = asked.lock().unwrap();
-            let [at_the_request, at_the_approval] = &asked[..] else { panic!("{asked:?}") };
-            assert_eq!(at_the_request, at_the_approval);
-            assert_eq!((&*asked[0].1, &*asked[0].2), ("delete", r#"{"what":"a"}"#));
-        }
+    for is_withdrawn in [false, true] {
+        let (_provider, builder, executed) = answering(&[("t1", "delete", r#"{"what":"a"}"#)]);
+        let is_permitted = Arc::new(AtomicBool::new(true));
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (permits, asks) = (Arc::clone(&is_permitted), Arc::clone(&asked));
+        let agent = RigAgent::new(build(builder, &executed)).needs_approval("delete");
+        let mut browser = started(agent.authorize_async(move |principal, tool, input| {
+            asks.lock().unwrap().push((principal, tool, input.to_string()));
+            let decision = Ok(permits.load(Ordering::SeqCst));
+            async { decision }
+        }))
+        .await;
+        assert_eq!(calls(&browser)[0].2, "approval-requested");
+        is_permitted.store(!is_withdrawn, Ordering::SeqCst);
+        approve(&mut browser, "delete").await;
+        let (state, result) = match is_withdrawn {
+            true => ("output-error", json!(UserText::Revoked.text())),
+            false => ("output-available", json!({"done": "a"})),
+        };
+        assert_eq!(calls(&browser), [expected_call("delete", "a", state, result)]);
+        assert_eq!(executed.lock().unwrap().is_empty(), is_withdrawn);
+        let asked = asked.lock().unwrap();
+        let [at_the_request, at_the_approval] = &asked[..] else { panic!("{asked:?}") };
+        assert_eq!(at_the_request, at_the_approval);
+        assert_eq!((&*asked[0].1, &*asked[0].2), ("delete", r#"{"what":"a"}"#));
     }
 }
 

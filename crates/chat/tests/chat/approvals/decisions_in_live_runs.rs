@@ -111,23 +111,16 @@ fn calls(message: &UiMessage) -> Vec<(String, Value)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_earlier_call_with_the_same_id_does_not_take_the_result() {
-    let (tools, permits, _chats, page) = approved(0).await;
+async fn no_earlier_call_with_its_id_takes_the_result_and_the_text_goes_on_after_it() {
+    let (tools, permits, chats, page) = approved(0).await;
     permits.add_permits(1);
     let (_, message) = page.read_to_end().await;
     assert_eq!(calls(&message), [("call_0".to_owned(), "output-available".into())]);
-    assert_eq!(texts(&message).last().map(String::as_str), Some("Done."));
     assert_eq!(tools.effects().len(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_text_that_the_model_writes_goes_on_after_the_result() {
-    let (_tools, permits, chats, page) = approved(0).await;
-    permits.add_permits(1);
-    let (_, message) = page.read_to_end().await;
-    assert_eq!(texts(&message), ["Waiting.", "Done."]);
-    let chat = stored(&chats).await;
-    assert_eq!(texts(chat.messages.last().unwrap()), ["Waiting.", "Done."]);
+    let stored = stored(&chats).await;
+    for message in [&message, stored.messages.last().unwrap()] {
+        assert_eq!(texts(message), ["Waiting.", "Done."]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_stream::stream;
-use chat_test_support::answers::{follow, post, stored};
+use chat_test_support::answers::{follow, has_questions, post, read_until, stored};
 use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
 use futures::StreamExt;
-use serde_json::{Value, json};
+use serde_json::json;
 use test_support::requests::ada;
 use test_support::responses::chunks_of;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use ui_message_stream::approval::store::InMemoryLedger;
 use ui_message_stream::approval::{
     Approvals, AuditEvent, AuditEventKind, AuditSink, KeyRing, ToolList,
@@ -22,7 +22,7 @@ use ui_message_stream::event::ToolCall;
 use ui_message_stream::message::ToolState;
 use ui_message_stream::{AgentEvent, Json, UserText};
 use ui_message_stream_chat::store::{
-    AppendLog, AppendResult, ChatStoreError, InMemoryLogStore, ListChats, LogStore,
+    AppendLog, AppendResult, ChatStoreError, InMemoryLogStore, LogStore,
 };
 use ui_message_stream_chat::{ChatAgent, ChatServer, ChatStream, Turn};
 
@@ -66,12 +66,6 @@ fn servers_on(logs: Arc<impl LogStore>, agent: impl ChatAgent + Clone) -> ([Chat
         ChatServer::new(agent.clone(), approvals).with_store(logs.clone())
     });
     (servers, audit)
-}
-
-/// Whether the store holds the chat as one with questions. A list reads no ledger.
-async fn has_questions(chats: &ChatServer) -> bool {
-    let list = ListChats { limit: 10, after: None, search: None };
-    chats.list(&ada(), list).await.unwrap().chats[0].has_questions
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,32 +158,6 @@ async fn a_request_may_expire_before_an_older_one() {
     assert!(matches!(waited[..], [one] if (10_000..11_000).contains(&one)), "{waited:?}");
 }
 
-/// A page that reads a live answer.
-struct Page {
-    response: ChatStream,
-    text: String,
-}
-
-impl Page {
-    fn new(response: ChatStream) -> Self {
-        Page { response, text: String::new() }
-    }
-
-    /// Reads until the response has this text. Returns when it had, after the begin of the test.
-    async fn read_until(&mut self, wanted: &str, begun: Instant) -> Duration {
-        while !self.text.contains(wanted) && begun.elapsed() < TTL * 2 {
-            let Some(page) = self.response.next().await else { break };
-            self.text.push_str(std::str::from_utf8(&page.unwrap()).unwrap());
-        }
-        assert!(self.text.contains(wanted), "no {wanted}: {}", self.text);
-        begun.elapsed()
-    }
-
-    async fn read_to_end(self) -> Vec<Value> {
-        chunks_of(&(self.text + &text_of(self.response).await))
-    }
-}
-
 /// The agent goes on after its question, and has not ended when the question expires.
 #[tokio::test(start_paused = true)]
 async fn the_readers_of_a_live_answer_learn_in_time_that_its_question_has_expired() {
@@ -214,19 +182,22 @@ async fn the_readers_of_a_live_answer_learn_in_time_that_its_question_has_expire
     };
     let ([first, second], audit) = servers(agent);
     let begun = Instant::now();
-    let mut page = Page::new(post(&first, "m1", "Ring").await);
-    page.read_until("Wait", begun).await;
-    let mut other = Page::new(follow(&second).await);
+    let mut page = post(&first, "m1", "Ring").await;
+    let asked = read_until(&mut page, "Wait").await;
+    let mut other = follow(&second).await;
     let expired = "tool-output-error";
-    let (here, there) =
-        futures::join!(page.read_until(expired, begun), other.read_until(expired, begun));
-    for learned in [here, there] {
+    let learns = async |response: &mut ChatStream| {
+        let read = timeout(TTL * 2, read_until(response, expired)).await.expect(expired);
+        let learned = begun.elapsed();
         assert!((TTL..TTL + Duration::from_secs(1)).contains(&learned), "{learned:?}");
-    }
+        read
+    };
+    let (here, there) = futures::join!(learns(&mut page), learns(&mut other));
     assert!(!has_questions(&second).await, "the store shows it");
 
     gate.add_permits(1);
-    for chunks in [page.read_to_end().await, other.read_to_end().await] {
+    for (read, rest) in [(asked + &here, page), (there, other)] {
+        let chunks = chunks_of(&(read + &text_of(rest).await));
         let of =
             |kind: &str| chunks.iter().filter(|chunk| chunk["type"] == kind).collect::<Vec<_>>();
         let [error] = of(expired)[..] else { panic!("{chunks:#?}") };

@@ -195,19 +195,6 @@ async fn a_reloaded_conversation_shows_each_decision_and_who_decided() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_out_of_band_denial_is_final() {
-    let (host, mut browser) = Host::with_alice("delete notes.txt").await;
-    let id = browser.approval_ids()[0].clone();
-    assert_eq!(counts(&host.decide("alice", &decisions(&[(&id, false)])).await.json()), [true]);
-    history(&host).await;
-
-    assert_eq!(counts(&host.decide("alice", &decisions(&[(&id, true)])).await.json()), [false]);
-    browser.answer(&host, true).await;
-    browser.say(&host, "and the weather?").await;
-    assert!(host.tools.effects().is_empty());
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_approval_and_a_denial_in_one_request_deny_the_call() {
     for answers in [[true, false], [false, true]] {
         let (host, browser) = Host::with_alice("delete notes.txt").await;
@@ -384,19 +371,6 @@ async fn an_approval_request_that_is_not_shown_to_the_client_is_revoked() {
     assert_eq!(executed_inputs, [shown[0]["input"].clone()]);
     // The turn does not wait for the request that was never shown.
     assert_eq!(browser.last()["parts"].as_array().unwrap().last().unwrap()["type"], "text");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_decision_does_not_wait_for_the_tool() {
-    let (host, browser) = Host::with_alice("delete notes.txt").await;
-    let id = browser.approval_ids()[0].clone();
-    host.tools.hold(true);
-    assert_eq!(counts(&host.decide("alice", &decisions(&[(&id, true)])).await.json()), [true]);
-    assert_eq!(counts(&host.decide("alice", &decisions(&[(&id, true)])).await.json()), [true]);
-    assert!(host.pending("alice").await.is_empty());
-    host.tools.hold(false);
-    history(&host).await;
-    assert_eq!(host.tools.effects().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_stream::stream;
-use chat_test_support::answers::{decide, post, questions, stored};
+use chat_test_support::answers::{decide, has_questions, post, questions, stored};
 use serde_json::json;
 use test_support::eventually;
 use test_support::requests::{ada, respond_to_all, send, user_message};
@@ -18,7 +18,7 @@ use ui_message_stream::event::ToolCall;
 use ui_message_stream::json::Json;
 use ui_message_stream::message::AnswerEnd;
 use ui_message_stream::message::ToolState;
-use ui_message_stream_chat::store::{InMemoryLogStore, ListChats};
+use ui_message_stream_chat::store::InMemoryLogStore;
 use ui_message_stream_chat::{Chat, ChatServer, Turn};
 
 use crate::endings::faults::text_of;
@@ -63,21 +63,15 @@ impl Servers {
 
     async fn ask(&self) {
         text_of(post(&self.first, "m1", "Ring").await).await;
-        assert!(self.has_questions().await);
+        assert!(has_questions(&self.second).await);
     }
 
     async fn load(&self) -> Chat {
         stored(&self.second).await
     }
 
-    /// Whether the store holds the chat as one with questions.
-    async fn has_questions(&self) -> bool {
-        let list = ListChats { limit: 10, after: None, search: None };
-        self.second.list(&ada(), list).await.unwrap().chats[0].has_questions
-    }
-
     async fn close(&self) {
-        let is_closed = eventually(async || !self.has_questions().await);
+        let is_closed = eventually(async || !has_questions(&self.second).await);
         timeout(Duration::from_secs(60), is_closed).await.expect("the question is closed");
         let chat = self.load().await;
         assert!(error_of(&chat).contains("not executed"));
@@ -116,7 +110,7 @@ async fn a_question_whose_key_was_lost_is_closed_in_the_store_by_the_next_messag
     let text = log.text();
     let warnings: Vec<&str> = text.lines().filter(|line| line.contains("another key")).collect();
     assert!(matches!(warnings[..], [line] if line.contains("WARN")), "{warnings:#?}");
-    assert!(servers.has_questions().await);
+    assert!(has_questions(&servers.second).await);
     text_of(post(&servers.second, "m2", "Go on").await).await;
     let chat = servers.load().await;
     assert!(error_of(&chat).contains("not executed"));

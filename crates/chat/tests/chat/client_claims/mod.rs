@@ -1,7 +1,6 @@
 //! The history that a client posts changes the stored one only where the server allows it.
 
 mod edited_while_running;
-mod edits_of_other_clients;
 mod history_completeness;
 mod history_import;
 mod kept_messages;

@@ -9,7 +9,7 @@ use async_stream::stream;
 use axum::http::{Method, StatusCode};
 use chat_test_support::answers::{decide, post, questions, read_until};
 use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
-use chat_test_support::test_server::{Client, Host};
+use chat_test_support::test_server::Host;
 use serde_json::json;
 use test_support::any_tool::AnyTool;
 use test_support::requests::ada;
@@ -61,19 +61,6 @@ async fn a_deletion_may_be_repeated_and_touches_no_chat_of_another_user() {
     for _ in 0..2 {
         assert_eq!(delete(&host, "alice").await, StatusCode::NO_CONTENT);
     }
-}
-
-#[tokio::test]
-async fn a_message_to_a_deleted_chat_begins_a_new_one() {
-    let host = Host::new();
-    Client::new("alice", "chat").say(&host, "the first text").await;
-    delete(&host, "alice").await;
-    Client::new("alice", "chat").say(&host, "the second text").await;
-    let history = host.get("alice", CHAT).await.text;
-    assert!(
-        history.contains("the second text") && !history.contains("the first text"),
-        "{history}"
-    );
 }
 
 #[tokio::test(start_paused = true)]

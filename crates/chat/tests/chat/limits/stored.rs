@@ -204,20 +204,6 @@ async fn too_many_pending_approvals_of_a_chat_or_a_user_end_the_call_with_an_err
 }
 
 #[tokio::test]
-async fn an_expired_approval_request_does_not_count() {
-    let host = Host::with(Vec::new(), |approvals| {
-        approvals.with_limits(ApprovalLimits::default().with_max_user_approvals(1))
-    });
-    host.alice_says("delete notes.txt").await;
-    let mut second = Client::new("alice", "second");
-    let refused = second.say(&host, "delete draft.md").await;
-    assert!(refused.of_type("tool-approval-request").is_empty(), "{}", refused.text);
-    host.wait(std::time::Duration::from_secs(2 * 60 * 60));
-    let asked = Client::new("alice", "third").say(&host, "delete draft.md").await;
-    assert_eq!(asked.of_type("tool-approval-request").len(), 1, "{}", asked.text);
-}
-
-#[tokio::test]
 async fn an_output_of_the_client_beyond_the_bytes_of_a_chat_is_refused_with_the_setting() {
     let host = Host::new().with_limits(ChatLimits::default().with_max_chat_bytes(5_000));
     let alice = host.alice_says("location").await;

@@ -121,33 +121,3 @@ async fn a_large_chat_is_written_in_pieces_that_are_its_json() {
     assert!(expected.to_string().len() > 500_000);
     assert_eq!(host.get("alice", "/api/chat/chat").await.json(), expected);
 }
-
-#[tokio::test]
-async fn a_live_approval_is_listed_on_the_first_page_after_many_expired_ones() {
-    let host = Host::new();
-    for number in 0..150 {
-        ask(&host, number).await;
-    }
-    host.wait(std::time::Duration::from_secs(2 * 60 * 60));
-    assert_eq!(host.get("alice", "/api/approvals").await.json(), json!({"approvals": []}));
-    let live = ask(&host, 150).await;
-    let answer = host.get("alice", "/api/approvals").await.json();
-    assert_eq!(answer["approvals"].as_array().unwrap().len(), 1, "{answer}");
-    assert_eq!(answer["approvals"][0]["approvalId"], live.as_str());
-    assert_eq!(answer["after"], Value::Null);
-    // A page is full, and there is no empty one after the last.
-    for number in 200..299 {
-        ask(&host, number).await;
-    }
-    let answer = host.get("alice", "/api/approvals").await.json();
-    assert_eq!(answer["approvals"].as_array().unwrap().len(), 100);
-    assert_eq!(answer["after"], Value::Null);
-    host.wait(std::time::Duration::from_millis(1));
-    let last = ask(&host, 299).await;
-    let answer = host.get("alice", "/api/approvals").await.json();
-    assert_eq!(answer["approvals"].as_array().unwrap().len(), 100);
-    let path = format!("/api/approvals?after={}", answer["after"].as_str().unwrap());
-    let rest = host.get("alice", &path).await.json();
-    assert_eq!(rest["approvals"].as_array().unwrap().len(), 1);
-    assert_eq!(rest["approvals"][0]["approvalId"], last.as_str());
-}

@@ -170,21 +170,6 @@ async fn a_response_of_three_hours_is_kept_open_and_read_from_its_beginning_by_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_response_that_was_cut_after_any_frame_continues_after_it() {
-    let server = Server::new();
-    server.permits.add_permits(3);
-    let (_, whole) = server.post(&user("Hi")).await.unwrap();
-    let ids = ids(&whole);
-    assert_eq!(ids.len(), whole.matches("data: ").count());
-    for id in ids {
-        let cut = whole.find(&format!("id: {id}\n")).unwrap();
-        let end = cut + whole[cut..].find("\n\n").unwrap() + 2;
-        let (status, rest) = server.get(Some(id)).await.unwrap();
-        assert_eq!((status, whole[..end].to_owned() + &rest), (StatusCode::OK, whole.clone()));
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_unknown_run_and_the_run_of_another_user_are_answered_alike() {
     let server = Server::new();
     server.permits.add_permits(3);

@@ -33,23 +33,18 @@ fn texts(answer: &Answer) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_repeated_approval_of_a_superseded_request_gets_the_first_reply() {
-    let (host, mut client) = Host::with_alice("delete notes.txt").await;
-    let late = client.answered(true);
-    client.say(&host, "hello").await;
-    let answers = deliver_repeatedly(&host, &late).await;
-    assert_eq!(texts(&answers[0]), texts(&answers[1]));
-    assert!(host.tools.effects().is_empty());
-}
-
-#[tokio::test]
-async fn a_repeated_approval_after_a_denial_gets_the_first_reply() {
-    let (host, mut client) = Host::with_alice("delete notes.txt").await;
-    let late = client.answered(true);
-    client.answer(&host, false).await;
-    let answers = deliver_repeatedly(&host, &late).await;
-    assert_eq!(texts(&answers[0]), texts(&answers[1]));
-    assert!(host.tools.effects().is_empty());
+async fn a_repeated_approval_of_a_superseded_or_denied_request_gets_the_first_reply() {
+    for is_denied in [false, true] {
+        let (host, mut client) = Host::with_alice("delete notes.txt").await;
+        let late = client.answered(true);
+        match is_denied {
+            true => client.answer(&host, false).await,
+            false => client.say(&host, "hello").await,
+        };
+        let answers = deliver_repeatedly(&host, &late).await;
+        assert_eq!(texts(&answers[0]), texts(&answers[1]), "{is_denied}");
+        assert!(host.tools.effects().is_empty(), "{is_denied}");
+    }
 }
 
 #[tokio::test]
@@ -136,18 +131,12 @@ async fn a_forged_output_of_a_call_that_waits_for_approval_calls_no_model() {
 }
 
 #[tokio::test]
-async fn an_old_tab_that_sends_a_superseded_request_without_an_answer_gets_no_new_message() {
-    let (host, mut client) = Host::with_alice("delete notes.txt").await;
-    let old = client.body();
-    client.say(&host, "hello").await;
-    changes_nothing(&host, &old).await;
-}
-
-#[tokio::test]
-async fn an_old_tab_that_sends_an_unknown_message_without_an_answer_gets_no_new_message() {
+async fn an_old_tab_that_sends_its_message_without_an_answer_gets_no_new_message() {
     let (host, mut client) = Host::with_alice("delete notes.txt").await;
     let mut old = client.body();
     client.say(&host, "hello").await;
+    changes_nothing(&host, &old).await;
+    // A message that the server does not know.
     old["messages"][1]["id"] = "unknown".into();
     old["messageId"] = "unknown".into();
     changes_nothing(&host, &old).await;

@@ -442,11 +442,24 @@ async fn a_post_that_changes_nothing_says_so() {
     let before = state(&host).await;
     let mut with_call = client.last().clone();
     with_call["id"] = "invented".into();
-    for messages in [json!([]), json!([assistant("invented")]), json!([with_call])] {
-        let refused = host.chat("alice", submit(messages.as_array().unwrap()).to_string()).await;
-        assert_eq!(refused.status, StatusCode::CONFLICT, "{messages}: {}", refused.text);
-        assert!(refused.text.contains("so nothing was changed"), "{messages}: {}", refused.text);
-        assert_eq!(state(&host).await, before, "{messages}");
+    let question = client.messages[0]["id"].as_str().unwrap();
+    let changed = user_message(question, "changed");
+    let nothing = "so nothing was changed";
+    for (body, why) in [
+        (submit(&[]), nothing),
+        (submit(&[assistant("invented")]), nothing),
+        (submit(&[with_call]), nothing),
+        // An edit names its message.
+        (json!({"id": "chat", "message": changed}), "`messageId`"),
+        (submit(std::slice::from_ref(&changed)), "`messageId`"),
+        (regenerate(std::slice::from_ref(&changed), None), "`messageId`"),
+        (regenerate(&[], Some("unknown")), "no such message to regenerate"),
+        (json!({"id": "other", "trigger": "regenerate-message"}), "no such message to regenerate"),
+    ] {
+        let refused = host.chat("alice", body.to_string()).await;
+        assert_eq!(refused.status, StatusCode::CONFLICT, "{body}: {}", refused.text);
+        assert!(refused.text.contains(why), "{body}: {}", refused.text);
+        assert_eq!(state(&host).await, before, "{body}");
     }
     // The question is still open.
     client.answer(&host, true).await;

@@ -223,6 +223,7 @@ async fn without_an_interval_readers_read_only_what_is_stored() {
         assert!(store.of("chat", "word").len() >= shown, "{read}");
     }
     assert!(read.contains("word 59.") && ids(&read).all(|id| id.contains(".0x")), "{read}");
+    assert_eq!(store.of("chat", "word").len(), 60);
 }
 
 #[tokio::test(start_paused = true)]
@@ -348,12 +349,4 @@ async fn what_waits_for_the_interval_is_stored_before_a_run_is_handed_over() {
     assert_eq!(store.of("chat", "word 2.").len(), 1);
     response.await.unwrap();
     assert_eq!(answer(&server(&store)).await, READ);
-}
-
-#[tokio::test(start_paused = true)]
-async fn without_an_interval_each_delta_is_appended() {
-    let store = Arc::<LogDouble<Recorded>>::default();
-    let chats = server(&store).with_append_interval(Duration::ZERO);
-    text_of(post(&chats, "m1", "Hi").await).await;
-    assert_eq!(store.of("chat", "word").len(), 60);
 }

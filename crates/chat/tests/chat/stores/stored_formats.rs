@@ -23,13 +23,3 @@ fn a_chat_of_a_newer_format_is_refused_by_name() {
     let error = serde_json::from_str::<Chat>(newer).unwrap_err().to_string();
     assert!(error.starts_with(NEWER), "{error}");
 }
-
-#[test]
-fn a_format_of_a_chat_that_is_not_a_number_is_an_error() {
-    for format in ["\"1\"", "null", "0", "true"] {
-        let json = stored().replace("\"format\":1", &format!("\"format\":{format}"));
-        let error = serde_json::from_str::<Chat>(&json).unwrap_err().to_string();
-        let expected = "chat record: the format is not a whole number from 1";
-        assert!(error.starts_with(expected), "{format}: {error}");
-    }
-}

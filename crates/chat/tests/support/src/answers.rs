@@ -16,6 +16,7 @@ use ui_message_stream::approval::{ApprovalDecision, Approvals, EmptyToolbox};
 use ui_message_stream::axum::without_authentication;
 use ui_message_stream::id::ApprovalId;
 use ui_message_stream_chat::axum::{approval_routes, chat_routes};
+use ui_message_stream_chat::store::ListChats;
 use ui_message_stream_chat::{Chat, ChatAgent, ChatError, ChatServer, ChatStream};
 
 /// Creates a server whose agent has no tools that need an approval.
@@ -46,6 +47,13 @@ pub async fn read_until(response: &mut ChatStream, text: &str) -> String {
         read += str::from_utf8(&frames.unwrap()).unwrap();
     }
     read
+}
+
+/// Returns whether the store holds the newest chat of the user `ada` as one with questions. This reads no
+/// ledger.
+pub async fn has_questions(chats: &ChatServer) -> bool {
+    let list = ListChats { limit: 10, after: None, search: None };
+    chats.list(&ada(), list).await.unwrap().chats[0].has_questions
 }
 
 /// Returns the open requests of approval of the user `ada`.
