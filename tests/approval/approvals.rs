@@ -201,8 +201,9 @@ async fn an_idempotent_tool_runs_again_when_its_lease_has_expired() {
     for is_lost_while_waiting in [false, true] {
         let (bench, issued, lost) = idempotent_and_lost().await;
         let outcomes = approve_after_a_loss(&bench, &issued, is_lost_while_waiting).await;
-        assert!(matches!(&outcomes[..], [DeferredOutcome::Executed { .. }]), "{outcomes:?}");
-        assert_eq!(bench.effects().len(), 1);
+        let is_executed = matches!(&outcomes[..], [DeferredOutcome::Executed { .. }]);
+        assert!(is_executed, "lost while waiting: {is_lost_while_waiting}: {outcomes:?}");
+        assert_eq!(bench.effects().len(), 1, "lost while waiting: {is_lost_while_waiting}");
         bench.complete(&lost, &ToolOutcome::Failed("too late".into())).await;
         assert_eq!(bench.outcomes(&body(&[call("call_1", &issued, true)])).await, outcomes);
         assert_eq!(bench.audit_names(&issued), ["requested", "approved", "executed"]);

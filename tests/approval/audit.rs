@@ -71,7 +71,7 @@ async fn each_state_change_gives_one_audit_event_of_its_record_without_a_token_o
                 "write on" => drop(bench.outcomes(&body_with_new_message(&[])).await),
                 "take back" => assert!(bench.approvals.revoke(issued.record).await.unwrap()),
                 "take back in vain" => {
-                    assert!(!bench.approvals.revoke(issued.record).await.unwrap());
+                    assert!(!bench.approvals.revoke(issued.record).await.unwrap(), "{story:?}");
                 }
                 _ => panic!("{action}"),
             }
@@ -81,7 +81,10 @@ async fn each_state_change_gives_one_audit_event_of_its_record_without_a_token_o
         for event in &events {
             assert_eq!(event.input_digest, events[0].input_digest, "{story:?}: {event:?}");
             for text in [format!("{event:?}"), serde_json::to_string(event).unwrap()] {
-                assert!(!contains_token(&text, &issued) && !text.contains(CANARY), "{text}");
+                assert!(
+                    !contains_token(&text, &issued) && !text.contains(CANARY),
+                    "{story:?}: {text}"
+                );
             }
         }
         assert_eq!(events[0].input_digest.as_ref().unwrap().len(), 64);

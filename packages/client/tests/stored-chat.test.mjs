@@ -161,6 +161,15 @@ test('an approval is sent once, with the input of the first click', async t => {
   assert.equal(server.posts[0].message.parts[0].approval.approved, true);
 });
 
+test('two answers that are given at the same moment are both sent', async t => {
+  const { server, page } = await asked(t, 2);
+  const [one, two] = page.messages[1].parts;
+  void page.respond(one, { approved: true, input: 6 });
+  void page.respond(two, { approved: true, input: 7 });
+  await until('both are posted', () => server.posted.at(-1) === 'approval-responded approval-responded' && !page.isBusy);
+  assert.deepEqual(server.posts.at(-1).approvalInputs, { 'approval-1': 6, 'approval-2': 7 });
+});
+
 test('an answer that is given while another one is sent follows it, and is shown at once', async t => {
   const { server, page } = await asked(t, 2);
   const [one, two] = page.messages[1].parts;
@@ -486,13 +495,15 @@ test('an answer that the page cannot read is not read again and again', async t 
 test('a message that waits for an answer that fails is sent by Try again', async t => {
   const { server, page } = await asked(t, 1);
   const isBack = away(server, 'post');
-  void page.respond(page.messages[1].parts[0], { approved: true });
+  void page.respond(page.messages[1].parts[0], { approved: true, input: { amount: 70 } });
   void page.sendMessage({ text: 'next' });
   await until('the page says so', () => page.error?.message === 'Later.' && !page.isBusy);
   assert.deepEqual(server.posted, ['approval-responded']);
   isBack();
   await page.retry();
   assert.deepEqual(server.posted, ['approval-responded', 'approval-responded', 'next']);
+  // The input that the human has approved, and not that of the model.
+  for (const { approvalInputs } of server.posts.slice(0, 2)) assert.deepEqual(approvalInputs, { 'approval-1': { amount: 70 } });
 });
 
 test('the refusal of an answer is shown, also if a message follows', async t => {

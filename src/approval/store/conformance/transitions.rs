@@ -160,6 +160,13 @@ const CHANGED_INPUTS: &[Rows] = &[
     (CHANGED, &[Complete(1, "a")], "Stored", Some(Completed(Editor, 10, 1, "a", 19))),
 ];
 
+/// Each attempt to execute has a fence of its own.
+const LATER_ATTEMPTS: &[Rows] = &[
+    (LOST_AGAIN, &[Claim(Requester, 1)], "Granted(3)", Some(Claimed(Requester, 10, 1, 3, 40))),
+    (CLAIMED_A_THIRD_TIME, OF_FIRST_CLAIM, "Lost", None),
+    (CLAIMED_A_THIRD_TIME, OF_SECOND_CLAIM, "Lost", None),
+];
+
 /// A newer message of the requester denies the request.
 const DENYING_MESSAGES: &[Rows] = &[
     (DENIABLE, &[Claim(Requester, 1)], "Granted(1)", Some(Claimed(Requester, 59, 1, 1, 69))),
@@ -220,6 +227,13 @@ const CLAIMED_AGAIN: Given = Given {
     name: "claimed again",
     state: Claimed(Requester, 10, 2, 2, 30),
     minute: 29,
+    ..IDEMPOTENT
+};
+const LOST_AGAIN: Given = Given { name: "claimed again, lease ended", minute: 30, ..CLAIMED_AGAIN };
+const CLAIMED_A_THIRD_TIME: Given = Given {
+    name: "claimed a third time",
+    state: Claimed(Requester, 10, 1, 3, 40),
+    minute: 39,
     ..IDEMPOTENT
 };
 const BY_PROVIDER: Given =
@@ -306,7 +320,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 fn rows() -> impl Iterator<Item = Row> {
-    [TABLE, CHANGED_INPUTS, DENYING_MESSAGES].into_iter().flat_map(rows_of)
+    [TABLE, CHANGED_INPUTS, LATER_ATTEMPTS, DENYING_MESSAGES].into_iter().flat_map(rows_of)
 }
 
 fn rows_of(table: &'static [Rows]) -> impl Iterator<Item = Row> {

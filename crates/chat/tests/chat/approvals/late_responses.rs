@@ -121,7 +121,9 @@ impl Case {
             }
             Event::Executes => {
                 host.tools.hold(true);
-                assert!(self.decide("alice", true).await);
+                // Neither the decision nor its repetition waits for the tool.
+                assert!(self.decide("alice", true).await && self.decide("alice", true).await);
+                assert!(host.pending("alice").await.is_empty());
                 return;
             }
             Event::ProcessIsLost => {
