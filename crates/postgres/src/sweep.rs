@@ -18,8 +18,8 @@ impl PostgresStore {
     /// Without the feature `chat`, chats and their entries stay.
     ///
     /// # Errors
-    /// [`PostgresError`] if something cannot be deleted: the first failure. What can be deleted was
-    /// deleted.
+    /// [`PostgresError`] if something cannot be deleted: the first failure, unless something is left to a chat server.
+    /// What can be deleted was deleted.
     pub async fn sweep(&self) -> Result<(), PostgresError> {
         #[cfg(feature = "chat")]
         {

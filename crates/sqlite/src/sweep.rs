@@ -19,7 +19,8 @@ impl SqliteStore {
     /// Without the feature `chat`, chats and their entries stay.
     ///
     /// # Errors
-    /// [`SqliteError`] if something cannot be deleted: the first failure. What can be deleted was deleted.
+    /// [`SqliteError`] if something cannot be deleted: the first failure, unless something is left to a chat server.
+    /// What can be deleted was deleted.
     ///
     /// # Cancel safety
     /// If the future is dropped, the rest is deleted by the next call.
