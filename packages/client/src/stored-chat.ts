@@ -471,9 +471,9 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     const arrival = await this.#submit(() => this.chat.sendMessage(undefined, { messageId } as never));
     if (!(arrival instanceof Error)) return;
     this.#haveAnswersFailed = !isRefusal(arrival);
-    // It is shown also if a message follows, or another response is read.
+    // Both are shown also if a message follows, or another response is read. `retry` sends what is held. After Stop,
+    // nothing is.
     if (isRefusal(arrival)) this.#failures.set('answers', { error: arrival, again: () => this.#open() });
-    // `retry` sends it. Stop drops what was not sent.
     else if (this.#hasAnswers) this.#failures.set('held', { error: arrival, again: async () => {} });
     this.#update();
   }
@@ -597,7 +597,7 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     this.#set({ before: kept.length > 0 ? this.#state.before : page?.before, ended, isUnknown: !page && this.#isStored });
   }
 
-  /** Shows the answers that the server lacks. */
+  /** Shows the answers that the server lacks. If it lacks none, none is held. */
   #showAnswers() {
     const last = this.chat.messages.at(-1);
     if (last && !this.#answers.isEmpty) {
